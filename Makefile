@@ -1,0 +1,34 @@
+# Everything a newcomer or CI runs. `make env` makes .venv with all that is needed; the other targets do that by
+# themselves where it is missing or older than pyproject.toml.
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := sharp_engine tests
+
+.PHONY: env test lint format types imports unit
+
+env: .venv/ready
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+test: lint types imports unit
+
+lint: env
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+format: env
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+types: env
+	$(BIN)/mypy
+
+imports: env
+	$(BIN)/lint-imports
+
+unit: env
+	$(BIN)/pytest

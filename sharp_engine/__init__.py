@@ -1,0 +1,90 @@
+"""SHARP as a library: a classifier that takes new classes as they come and keeps the old ones.
+
+Sparse networks with ranked units, a short-term memory of quantised hidden activations, and a long-term memory that
+answers by nearest neighbours. Start with `Learner(preset("default"))`.
+"""
+
+from sharp_engine.config import (
+    ArchitectureConfig,
+    BackboneConfig,
+    LayerConfig,
+    LearnerConfig,
+    MemoryConfig,
+    PredictionConfig,
+    StreamConfig,
+    TrainingConfig,
+)
+from sharp_engine.errors import (
+    Cancelled,
+    ConfigError,
+    DtypeError,
+    EmptyEpisodeError,
+    EpisodeFailedError,
+    EpisodeStateError,
+    InputError,
+    LabelError,
+    NonFiniteError,
+    NonFiniteLossError,
+    NoPositivePairError,
+    NothingLearnedError,
+    ShapeError,
+    SharpError,
+    SilentNetworkError,
+    SnapshotError,
+    SnapshotVersionError,
+    UnknownClassError,
+)
+from sharp_engine.inspection import Inspection, LayerInspection
+from sharp_engine.labels import Label
+from sharp_engine.learner import Learner
+from sharp_engine.predictor import ClassVote, NearMemory, Prediction, Predictions, Predictor
+from sharp_engine.presets import PRESETS, preset
+from sharp_engine.pretraining import PretrainReport, pretrain
+from sharp_engine.progress import EpisodeReport, Observer, Progress
+from sharp_engine.segmenter import Segmenter
+
+__all__ = [
+    "PRESETS",
+    "ArchitectureConfig",
+    "BackboneConfig",
+    "Cancelled",
+    "ClassVote",
+    "ConfigError",
+    "DtypeError",
+    "EmptyEpisodeError",
+    "EpisodeFailedError",
+    "EpisodeReport",
+    "EpisodeStateError",
+    "InputError",
+    "Inspection",
+    "Label",
+    "LabelError",
+    "LayerConfig",
+    "LayerInspection",
+    "Learner",
+    "LearnerConfig",
+    "MemoryConfig",
+    "NearMemory",
+    "NoPositivePairError",
+    "NonFiniteError",
+    "NonFiniteLossError",
+    "NothingLearnedError",
+    "Observer",
+    "Prediction",
+    "PredictionConfig",
+    "Predictions",
+    "Predictor",
+    "PretrainReport",
+    "Progress",
+    "Segmenter",
+    "ShapeError",
+    "SharpError",
+    "SilentNetworkError",
+    "SnapshotError",
+    "SnapshotVersionError",
+    "StreamConfig",
+    "TrainingConfig",
+    "UnknownClassError",
+    "preset",
+    "pretrain",
+]

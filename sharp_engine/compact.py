@@ -1,0 +1,109 @@
+"""The dense subnetwork that is computed with: some units of the full network, and nothing else.
+
+Units of rank 0 reach the loss by no path and units outside every long-term mask reach no prediction, so leaving them
+out changes no result (invariant 7). Absent connections between the units that stay are zeros; `connections` masks
+their gradients, and those of frozen units, so that training can never bring them to life.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sharp_engine.network import Layer, Network
+from sharp_engine.rewiring import expand
+
+
+@dataclass
+class CompactLayer:
+    """The kept units of one layer, as dense weights."""
+
+    layer: Layer
+    units: Tensor
+    """(kept,) indices of the kept units in the full layer."""
+    inputs: Tensor
+    """(kept inputs,) indices of the kept connections' sources in the full layer."""
+    weight: Tensor
+    """(kept, kept inputs[, 3, 3])"""
+    bias: Tensor
+    """(kept,)"""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Outputs after pooling and ReLU; pooling comes first: the same result for a quarter of the work."""
+        if self.layer.kind == "conv":
+            x = F.conv2d(x, self.weight, self.bias, padding=1)
+            return F.relu(F.max_pool2d(x, 2) if self.layer.pool else x)
+        return F.relu(F.linear(x.flatten(1), self.weight, self.bias))
+
+    def trainable(self) -> Tensor:
+        """(kept,) bool: kept units that are not frozen."""
+        return ~self.layer.frozen[self.units]
+
+    def connections(self) -> Tensor:
+        """What the weights' gradient is multiplied with: 1 for existing connections into units that are not frozen."""
+        existing = self.layer.mask[self.units[:, None], self.inputs[None, :]]
+        return expand(self.layer, (existing & self.trainable()[:, None]).to(self.weight.dtype))
+
+    def write_back(self) -> None:
+        """Copy the trained weights and biases of units that are not frozen into the full layer."""
+        learned = self.trainable()
+        units = self.units[learned]
+        self.layer.weight[units[:, None], self.inputs[None, :]] = self.weight.detach()[learned]
+        self.layer.bias[units] = self.bias.detach()[learned]
+
+
+class CompactNetwork:
+    """A network of the kept units; `g` and `f` are its two halves, so that replay can enter at the cut."""
+
+    def __init__(self, network: Network, kept: list[Tensor]) -> None:
+        self.cut = network.cut
+        self.layers: list[CompactLayer] = []
+        sources = torch.arange(network.shapes[0][0], device=network.device)
+        self.cut_units = sources  # units of h that F sees
+        for index, (layer, keep) in enumerate(zip(network.layers, kept, strict=True)):
+            if index == network.cut:
+                self.cut_units = sources
+            offsets = torch.arange(layer.positions, device=sources.device)
+            inputs = (sources[:, None] * layer.positions + offsets[None, :]).view(-1)
+            units = torch.nonzero(keep).squeeze(1)
+            weight = layer.weight[units[:, None], inputs[None, :]]
+            self.layers.append(CompactLayer(layer, units, inputs, weight, layer.bias[units]))
+            sources = units
+
+    @property
+    def output_units(self) -> Tensor:
+        """Indices, in the full last layer, of the kept output units."""
+        return self.layers[-1].units
+
+    def g(self, x: Tensor) -> Tensor:
+        """h of the kept units: (n, kept, …)."""
+        for layer in self.layers[: self.cut]:
+            x = layer(x)
+        return x
+
+    def f(self, h: Tensor) -> Tensor:
+        """z of the kept units: (n, kept)."""
+        for layer in self.layers[self.cut :]:
+            h = layer(h)
+        return h
+
+    def replayable(self, h: Tensor) -> Tensor:
+        """The kept units of full activations h: what `f` takes."""
+        return h[:, self.cut_units]
+
+
+def active_subnetwork(network: Network) -> CompactNetwork:
+    """The units of rank ≥ 1: all that a phase trains."""
+    return CompactNetwork(network, [layer.ranks >= 1 for layer in network.layers])
+
+
+def needed_subnetwork(network: Network, output_units: Tensor) -> CompactNetwork:
+    """The units from which some path leads to the given output units, (units,) bool."""
+    kept = [output_units]
+    for layer in reversed(network.layers[1:]):
+        sources = layer.mask[kept[0]].any(0)  # (inputs,)
+        kept.insert(0, sources.view(-1, layer.positions).any(1))
+    return CompactNetwork(network, kept)

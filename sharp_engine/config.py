@@ -1,0 +1,306 @@
+"""The settings of a learner: frozen, validated on construction, and convertible to and from plain JSON values.
+
+One dataclass per component. Nothing here reads files, flags or the environment: that is the entry point's work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from sharp_engine.errors import ConfigError
+
+Selection = Literal["covered", "greedy-all"]
+StmChoice = Literal["random", "herding"]
+StmShare = Literal["even", "fading"]
+Vote = Literal["majority", "calibrated"]
+Boundaries = Literal["given", "found"]
+ArchitectureKind = Literal["auto", "conv-small", "vgg-small", "mlp", "backbone"]
+
+_T = TypeVar("_T")
+
+
+def _require(holds: bool, name: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise ConfigError(f"{name} must be {wanted}, not {value!r}")
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """One layer of units; every layer ends in a ReLU."""
+
+    kind: Literal["conv", "linear"]
+    """`conv`: 3×3 kernels with padding 1. `linear`: sees every input, flattened where a convolution comes before."""
+    units: int
+    """Output channels of a convolution, outputs of a linear layer."""
+    pool: bool = False
+    """Whether a 2×2 max-pooling follows (convolutions only)."""
+
+    def __post_init__(self) -> None:
+        _require(self.units >= 1, "units", self.units, "at least 1")
+        _require(not (self.pool and self.kind == "linear"), "pool", self.pool, "false for a linear layer")
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """A torchvision classification model, cut at a named layer, frozen, as the front of G."""
+
+    model: str
+    """Name of the model as torchvision registers it, e.g. `resnet18`."""
+    layer: str
+    """Name of the node whose output is taken, e.g. `layer3` or `avgpool`."""
+    weights: str | None = None
+    """A local file of weights (.safetensors, .pt, .pth), one of torchvision's weight names (downloaded by torchvision
+    where the network allows), or nothing for random ones."""
+    in_snapshots: bool = True
+    """Whether snapshots carry the backbone's weights. If not, loading reads `weights` again and compares checksums."""
+
+
+@dataclass(frozen=True)
+class ArchitectureConfig:
+    """What the network looks like and how inputs reach it."""
+
+    kind: ArchitectureKind = "auto"
+    """A named architecture; `auto` picks one by the input's shape."""
+    input_shape: tuple[int, ...] | None = None
+    """Shape of one example, channels first; taken from the first batch if absent."""
+    layers: tuple[LayerConfig, ...] = ()
+    """Replaces the named architecture's own layers (after the backbone, where there is one)."""
+    cut: int | None = None
+    """How many layers come before the replay cut (G); 0 replays inputs. Absent: the architecture's own."""
+    density: float = 0.4
+    """Share of connections that exist, in every layer but a first convolution."""
+    mean: tuple[float, ...] = ()
+    """Subtracted per channel after uint8 was scaled to [0, 1]; one value for all channels or one each; empty: none."""
+    std: tuple[float, ...] = ()
+    """Divides per channel after `mean`; empty: none."""
+    pretrained: str | None = None
+    """A file written by `sharp_engine.pretrain`: G's layers are loaded from it and frozen at the highest rank."""
+    backbone: BackboneConfig | None = None
+    """The pretrained model in front, for kind `backbone`."""
+
+    def __post_init__(self) -> None:
+        _require(0.0 < self.density <= 1.0, "density", self.density, "in (0, 1]")
+        _require(self.cut is None or self.cut >= 0, "cut", self.cut, "at least 0")
+        _require(
+            self.input_shape is None or (len(self.input_shape) in (1, 3) and min(self.input_shape) >= 1),
+            "input_shape",
+            self.input_shape,
+            "(features,) or (channels, height, width)",
+        )
+        _require(all(s > 0 and math.isfinite(s) for s in self.std), "std", self.std, "positive and finite")
+        _require(all(math.isfinite(v) for v in self.mean), "mean", self.mean, "finite")
+        _require(
+            (self.kind == "backbone") == (self.backbone is not None),
+            "backbone",
+            self.backbone,
+            "given for kind 'backbone', and only there",
+        )
+        _require(
+            self.pretrained is None or self.kind != "backbone",
+            "pretrained",
+            self.pretrained,
+            "absent for kind 'backbone'",
+        )
+        kinds = [layer.kind for layer in self.layers]
+        _require(kinds == sorted(kinds), "layers", kinds, "convolutions first, then linear layers")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How an episode is learned."""
+
+    phases: int = 3
+    """π: rewirings per episode."""
+    epochs: int = 1
+    """ε: passes over the episode's examples per phase."""
+    least_steps: int = 0
+    """Epochs are added to a phase until it has this many steps: small episodes need more passes. 0: never."""
+    batch_size: int = 128
+    """n: stream examples per step; as many replayed activations join them."""
+    temperature: float = 0.1
+    """λ of the supervised contrastive loss."""
+    tau_min: float = 0.9
+    """τ_min: the least share of a layer's activation that units of rank ≥ 1 cover."""
+    tau_period: int = 30
+    """k of the cosine schedule of τ."""
+    selection: Selection = "greedy-all"
+    """`covered`: units of rank ≥ 2 count first (the paper's formula); `greedy-all`: all units in one descending order
+    (the published code)."""
+    selection_examples: int = 1024
+    """Most examples on which activations are summed for selection."""
+    learning_rate: float = 1.0
+    """Adadelta's learning rate."""
+
+    def __post_init__(self) -> None:
+        for name in ("phases", "epochs", "tau_period", "selection_examples"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        _require(self.least_steps >= 0, "least_steps", self.least_steps, "at least 0")
+        _require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
+        _require(0 < self.temperature < math.inf, "temperature", self.temperature, "positive")
+        _require(0.0 <= self.tau_min <= 1.0, "tau_min", self.tau_min, "in [0, 1]")
+        _require(0 < self.learning_rate < math.inf, "learning_rate", self.learning_rate, "positive")
+
+    def tau(self, phase: int) -> float:
+        """τ_p for phase p = 1 … π (section 3.2 of the paper)."""
+        return max(self.tau_min, 0.5 * (1.0 + math.cos((phase + 1) / self.tau_period * math.pi)))
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """What the two memories keep."""
+
+    episodes: int = 1
+    """m: how many previous episodes the short-term memory holds; 0 means no replay."""
+    stm_capacity: int = 50
+    """Byte budget of the short-term memory, counted in activations of one byte per value."""
+    stm_choice: StmChoice = "random"
+    """Which examples it keeps: at random, or by herding (their mean approximates the class mean of representations)."""
+    stm_share: StmShare = "even"
+    """How capacity is spread over the classes held: evenly, or fading with the age of their episode."""
+    stm_bits: int = 8
+    """Bits per stored value."""
+    stm_sparse: bool = False
+    """Whether zeros, and channels that replay cannot use (rank < 2), take no room."""
+    ltm_per_class: int = 25
+    """Most representations the long-term memory keeps of a class."""
+    holdout: float = 0.0
+    """Share of each class's examples kept out of training to calibrate the novelty score; 0 uses training examples,
+    which makes the score of unseen examples of known classes a little too high."""
+
+    def __post_init__(self) -> None:
+        _require(self.episodes >= 0, "episodes", self.episodes, "at least 0")
+        _require(self.stm_capacity >= 1, "stm_capacity", self.stm_capacity, "at least 1")
+        _require(self.stm_bits in (2, 4, 8), "stm_bits", self.stm_bits, "2, 4 or 8")
+        _require(self.ltm_per_class >= 1, "ltm_per_class", self.ltm_per_class, "at least 1")
+        _require(0.0 <= self.holdout <= 0.5, "holdout", self.holdout, "in [0, 0.5]")
+
+
+@dataclass(frozen=True)
+class PredictionConfig:
+    """How memories answer."""
+
+    neighbours: int = 5
+    """k of the k-nearest-neighbour vote."""
+    vote: Vote = "majority"
+    """`majority`: the k nearest memories vote (the paper's rule). `calibrated`: each class's similarity is compared on
+    its own scale, so that classes that live on different masks compete fairly."""
+    floor_quantile: float = 0.35
+    """Calibrated vote: quantile of a class's similarity to other classes' memories that counts as score 0."""
+
+    def __post_init__(self) -> None:
+        _require(self.neighbours >= 1, "neighbours", self.neighbours, "at least 1")
+        _require(0.0 <= self.floor_quantile < 1.0, "floor_quantile", self.floor_quantile, "in [0, 1)")
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """Where episodes end."""
+
+    boundaries: Boundaries = "given"
+    """`given`: the caller ends episodes. `found`: the segmenter cuts the stream."""
+    blurry: bool = False
+    """Episodes overlap and classes come back: idle units are not re-initialised between episodes."""
+    least: int = 256
+    """Found boundaries: an episode has at least this many examples."""
+    most: int = 20_000
+    """Found boundaries: an episode has at most this many examples."""
+    window: int = 128
+    """Found boundaries: how many of the newest examples are compared with the rest of the episode so far."""
+    significance: float = 1e-6
+    """Found boundaries: a change of the label mix less likely than this, by chance, cuts the stream."""
+    drift: float = 0.1
+    """Found boundaries: the least total-variation change of the label mix that cuts the stream."""
+    novelty: float = 1.0
+    """Found boundaries: how far, in standard deviations, what is seen of the same classes must move to cut."""
+
+    def __post_init__(self) -> None:
+        _require(self.window >= 8, "window", self.window, "at least 8")
+        _require(self.least >= self.window, "least", self.least, f"at least window ({self.window})")
+        _require(self.most >= 2 * self.least, "most", self.most, f"at least twice least ({self.least})")
+        _require(0 < self.significance < 1, "significance", self.significance, "in (0, 1)")
+        _require(0 < self.drift <= 1, "drift", self.drift, "in (0, 1]")
+        _require(self.novelty > 0, "novelty", self.novelty, "positive")
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """Everything a learner is made from."""
+
+    architecture: ArchitectureConfig = field(default_factory=ArchitectureConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    prediction: PredictionConfig = field(default_factory=PredictionConfig)
+    stream: StreamConfig = field(default_factory=StreamConfig)
+    seed: int = 0
+    """Start of the learner's own random numbers."""
+    device: str = "auto"
+    """`auto` (cuda, else mps, else cpu), or a torch device."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.seed < 2**63, "seed", self.seed, "in [0, 2^63)")
+
+    def with_options(self, options: Mapping[str, Any]) -> LearnerConfig:
+        """Return a copy with dotted keys replaced.
+
+        >>> LearnerConfig().with_options({"training.epochs": 4}).training.epochs
+        4
+        """
+        values = to_dict(self)
+        for key, value in options.items():
+            *path, last = key.split(".")
+            place = values
+            for name in path:
+                if not isinstance(place.get(name), dict):
+                    raise ConfigError(f"no such setting: {key!r}")
+                place = place[name]
+            if last not in place:
+                raise ConfigError(f"no such setting: {key!r}")
+            place[last] = value
+        return from_dict(values)
+
+
+def to_dict(config: LearnerConfig) -> dict[str, Any]:
+    """Plain JSON values of a config; `from_dict` is its inverse."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(values: Mapping[str, Any]) -> LearnerConfig:
+    """Build a config from plain JSON values; unknown keys and wrong types raise ConfigError."""
+    return _build(LearnerConfig, values, "config")
+
+
+def _build(cls: type[_T], values: object, where: str) -> _T:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where} must be a table of settings, not {values!r}")
+    hints = typing.get_type_hints(cls)
+    unknown = sorted(str(key) for key in values if key not in hints)
+    if unknown:
+        raise ConfigError(f"{where} has no setting {unknown[0]!r}")
+    try:
+        return cls(**{name: _convert(hints[name], value, f"{where}.{name}") for name, value in values.items()})
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return None if value is None else _convert(next(a for a in arguments if a is not type(None)), value, where)
+    if origin is Literal:
+        _require(value in arguments, where, value, "one of " + ", ".join(map(repr, arguments)))
+        return value
+    if origin is tuple:
+        _require(isinstance(value, (list, tuple)), where, value, "a list")
+        return tuple(_convert(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if dataclasses.is_dataclass(hint):
+        return _build(typing.cast(type[Any], hint), value, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    _require(type(value) is hint, where, value, f"of type {hint.__name__}")
+    return value

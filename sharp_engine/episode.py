@@ -1,0 +1,310 @@
+"""Learning one episode: phases of rewiring and training, then consolidation into the two memories.
+
+Everything here works on copies and returns new state, so that whatever happens in between (cancellation, a non-finite
+loss, a crash) the learner is as it was at the end of the last phase.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from sharp_engine import novelty
+from sharp_engine.compact import CompactNetwork, active_subnetwork
+from sharp_engine.config import LearnerConfig, TrainingConfig
+from sharp_engine.errors import NonFiniteLossError, SilentNetworkError
+from sharp_engine.front import Front
+from sharp_engine.labels import Labels
+from sharp_engine.loss import supervised_contrastive_loss
+from sharp_engine.ltm import ClassMemory, LongTermMemory, remember
+from sharp_engine.network import Network
+from sharp_engine.packing import pack
+from sharp_engine.predictor import Predictor
+from sharp_engine.progress import Reporter
+from sharp_engine.rewiring import promote, reinitialise_idle, rewire, total_activations
+from sharp_engine.stm import Replay, ShortTermMemory, StoredClass, herd
+
+_CHUNK = 512
+"""Examples per forward outside of training."""
+
+_HERDED = 4096
+"""Most examples of a class among which herding looks."""
+
+_LEAST_FOR_HOLDOUT = 20
+"""A class with fewer examples gives none away for calibration."""
+
+
+@dataclass
+class Examples:
+    """An episode's examples on the learner's device."""
+
+    x: Tensor
+    """(n, *input shape), as they came."""
+    y: Tensor
+    """(n,) class ids."""
+
+    def fingerprint(self) -> str:
+        """SHA-256 of values and classes: the same examples in the same order, or not."""
+        digest = hashlib.sha256()
+        for tensor in (self.x, self.y):
+            digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+@dataclass
+class RunningEpisode:
+    """An episode that is being learned, as it stands at the end of a phase."""
+
+    number: int
+    examples: Examples | None
+    """Absent after loading a snapshot without them: they must be given again."""
+    fingerprint: str
+    heldout: Tensor
+    """(h,) indices of examples kept out of training."""
+    before: Network
+    """The network as it was when the episode began: what predictions use, and what abandoning goes back to."""
+    random_before: Tensor
+    """State of the random numbers when the episode began."""
+    losses: list[float] = field(default_factory=list)
+    """Mean loss of each finished phase."""
+    seconds: float = 0.0
+
+    @property
+    def phases_done(self) -> int:
+        """How many phases are finished."""
+        return len(self.losses)
+
+
+def hold_out(y: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Indices of a share of each class's examples, at most as many as a class keeps references."""
+    chosen = []
+    for class_id in y.unique() if share > 0 else ():
+        members = torch.nonzero(y == class_id).squeeze(1)
+        if len(members) >= _LEAST_FOR_HOLDOUT:
+            count = min(round(share * len(members)), novelty.REFERENCES)
+            chosen.append(members[torch.randperm(len(members), generator=generator)[:count]])
+    return torch.cat(chosen).sort().values if chosen else torch.zeros(0, dtype=torch.int64)
+
+
+class EpisodeTrainer:
+    """Runs the phases of one episode. Holds what stays the same over them: features, replay, frozen activations."""
+
+    def __init__(
+        self,
+        front: Front,
+        config: LearnerConfig,
+        examples: Examples,
+        heldout: Tensor,
+        stm: ShortTermMemory,
+        device: torch.device,
+    ) -> None:
+        kept = torch.ones(len(examples.y), dtype=torch.bool)
+        kept[heldout] = False
+        self.x = examples.x[kept].to(device)  # (n, *input shape)
+        self.y = examples.y[kept].to(device)  # (n,)
+        self._front = front
+        if front.backbone is not None:  # its answer for an example never changes
+            self.x = torch.cat([front(part) for part in self.x.split(_CHUNK)])
+        self._config = config
+        self._replay = Replay(stm, device) if stm.classes else None
+        self._frozen_h: tuple[list[Tensor], Tensor] | None = None
+
+    def features(self, index: Tensor) -> Tensor:
+        """What the first layer sees of some examples."""
+        x = self.x[index]
+        return x if self._front.backbone is not None else self._front(x)
+
+    def epochs(self, training: TrainingConfig) -> tuple[int, int]:
+        """Epochs of a phase, and steps of an epoch."""
+        steps = -(-len(self.y) // training.batch_size)
+        return max(training.epochs, -(-training.least_steps // steps)), steps
+
+    def rewire(self, network: Network, phase: int, generator: torch.Generator) -> None:
+        """Steps 1 to 4: select units by their activation on some examples, drop and grow connections."""
+        training = self._config.training
+        sample = torch.randperm(len(self.y), generator=generator)[: training.selection_examples].to(self.y.device)
+        pretrained = network.cut > 0 and all(layer.pretrained for layer in network.g)
+        first = network.cut if pretrained else 0
+        h = self._activations(active_subnetwork(network))[sample] if pretrained else self.features(sample)
+        rewire(network, total_activations(network, h, first), first, training.tau(phase), training.selection, generator)
+        if not bool((network.layers[-1].ranks >= 1).any()):
+            raise SilentNetworkError("no output unit responds to the episode's examples: are they all zero?")
+
+    def train(self, network: Network, generator: torch.Generator, reporter: Reporter) -> float:
+        """Step 5: train the active units for the phase's epochs and write them back; return the phase's mean loss."""
+        training = self._config.training
+        subnetwork = active_subnetwork(network)
+        frozen_h = None
+        if not any(bool(layer.trainable().any()) for layer in subnetwork.layers[: network.cut]):
+            frozen_h = self._activations(subnetwork)
+        masks = _begin_training(subnetwork)
+        optimiser = torch.optim.Adadelta([p for p, _ in masks], lr=training.learning_rate) if masks else None
+        replayed = None if self._replay is None else subnetwork.replayable(self._replay.h)
+        epochs, _ = self.epochs(training)
+        phase_loss = torch.zeros((), device=self.y.device)
+        for epoch in range(1, epochs + 1):
+            reporter.epoch = epoch
+            epoch_loss = torch.zeros((), device=self.y.device)
+            steps = 0
+            for index in torch.randperm(len(self.y), generator=generator).to(self.y.device).split(training.batch_size):
+                h = (
+                    subnetwork.g(self.features(index)) if frozen_h is None else frozen_h[index]
+                )  # (n, units of the cut, …)
+                y = self.y[index]
+                if self._replay is not None and replayed is not None:
+                    drawn = self._replay.draw(len(index), generator).to(y.device)
+                    h, y = torch.cat((h, replayed[drawn])), torch.cat((y, self._replay.y[drawn]))  # (2n, …)
+                if len(y) > 1 and optimiser is not None:
+                    loss = supervised_contrastive_loss(subnetwork.f(h), y, training.temperature)
+                    optimiser.zero_grad()
+                    loss.backward()
+                    for parameter, mask in masks:
+                        if parameter.grad is not None:
+                            parameter.grad.mul_(mask)
+                    optimiser.step()
+                    epoch_loss += loss.detach()
+                steps += 1
+                reporter.step(network, len(index), lambda total=epoch_loss, n=steps: float(total) / n)  # type: ignore[misc]
+            reporter.loss = float(epoch_loss) / steps
+            if not torch.isfinite(epoch_loss):
+                raise NonFiniteLossError(
+                    f"the loss became {float(epoch_loss)} in phase {reporter.phase}, epoch {epoch}"
+                )
+            phase_loss += epoch_loss / steps
+            reporter.tell("epoch-ended", network)
+        for layer in subnetwork.layers:
+            layer.write_back()
+        return float(phase_loss) / epochs
+
+    @torch.no_grad()
+    def _activations(self, subnetwork: CompactNetwork) -> Tensor:
+        """h of all examples, where no unit of G can change: computed once for as long as the same units are kept."""
+        units = [layer.units for layer in subnetwork.layers[: subnetwork.cut]]
+        if self._frozen_h is None or not all(map(torch.equal, units, self._frozen_h[0])):
+            every = torch.arange(len(self.y), device=self.y.device)
+            h = torch.cat([subnetwork.g(self.features(index)) for index in every.split(_CHUNK)])
+            self._frozen_h = units, h
+        return self._frozen_h[1]
+
+
+def _begin_training(subnetwork: CompactNetwork) -> list[tuple[Tensor, Tensor]]:
+    """The subnetwork's weights and biases that may change, each with what its gradient is multiplied with."""
+    masks = []
+    for layer in subnetwork.layers:
+        if not bool(layer.trainable().any()):
+            continue
+        layer.weight.requires_grad_(True)
+        layer.bias.requires_grad_(True)
+        masks += [(layer.weight, layer.connections()), (layer.bias, layer.trainable().to(layer.bias.dtype))]
+    return masks
+
+
+@dataclass(frozen=True)
+class Consolidated:
+    """The learner's state after an episode."""
+
+    network: Network
+    stm: ShortTermMemory
+    ltm: LongTermMemory
+    predictor: Predictor
+
+
+@torch.no_grad()
+def consolidate(
+    network: Network,
+    trainer: EpisodeTrainer,
+    episode: RunningEpisode,
+    stm: ShortTermMemory,
+    ltm: LongTermMemory,
+    labels: Labels,
+    config: LearnerConfig,
+    front: Front,
+    generator: torch.Generator,
+) -> Consolidated:
+    """Steps 6 to 10: promote, fill STM, write LTM, purge STM, re-initialise idle units. Changes `network`, its copy."""
+    promote(network)
+    subnetwork = active_subnetwork(network)
+    arrivals = list(_arrivals(network, subnetwork, trainer, episode.number, config, generator))
+    stm = stm.admit(arrivals)
+    ltm = _write(ltm, stm, network, subnetwork, episode.number, config.memory.ltm_per_class)
+    ltm = novelty.calibrate(ltm, config.prediction.floor_quantile)
+    predictor = Predictor(front, network, ltm, labels, config.prediction)
+    ltm = _refer(ltm, predictor, trainer, episode, generator)
+    stm = stm.purge(episode.number, config.memory.episodes)
+    if not config.stream.blurry:
+        reinitialise_idle(network, generator)
+    return Consolidated(network, stm, ltm, Predictor(front, network, ltm, labels, config.prediction))
+
+
+def _arrivals(
+    network: Network,
+    subnetwork: CompactNetwork,
+    trainer: EpisodeTrainer,
+    episode: int,
+    config: LearnerConfig,
+    generator: torch.Generator,
+) -> Iterator[StoredClass]:
+    """Packed activations of chosen examples of each class of the episode, best first."""
+    memory = config.memory
+    classes = trainer.y.unique()
+    most = -(-memory.stm_capacity * 8 * (3 if memory.stm_sparse else 1) // (memory.stm_bits * len(classes)))
+    for class_id in classes:
+        members = torch.nonzero(trainer.y == class_id).squeeze(1)
+        members = members[torch.randperm(len(members), generator=generator).to(members.device)]
+        if memory.stm_choice == "herding":
+            members = members[:_HERDED]
+            z = torch.cat([subnetwork.f(subnetwork.g(trainer.features(part))) for part in members.split(_CHUNK)])
+            members = members[herd(z, most).to(members.device)]
+        chosen = members[:most]
+        h = torch.cat([network.run(trainer.features(part), 0, network.cut) for part in chosen.split(_CHUNK)])
+        yield StoredClass(int(class_id), episode, pack(h, memory.stm_bits, memory.stm_sparse, network.cut_ranks >= 2))
+
+
+def _write(
+    ltm: LongTermMemory,
+    stm: ShortTermMemory,
+    network: Network,
+    subnetwork: CompactNetwork,
+    episode: int,
+    per_class: int,
+) -> LongTermMemory:
+    """Step 8: representations of every class in STM, masked by the rank that its age asks for."""
+    references = {memory.class_id: memory.reference for memory in ltm.classes}
+    ranks = network.layers[-1].ranks
+    written: list[ClassMemory] = []
+    for stored in stm.classes:
+        h = stm.activations(
+            replace(stored, packed=stored.packed.take(torch.arange(min(per_class, len(stored.packed)))))
+        )
+        z = torch.zeros(len(h), len(ranks), device=ranks.device)
+        z[:, subnetwork.output_units] = subnetwork.f(subnetwork.replayable(h.to(ranks.device)))
+        memory = remember(stored.class_id, stored.episode, z, ranks >= 2 + episode - stored.episode)
+        written.append(replace(memory, reference=references.get(stored.class_id, memory.reference)))
+    return ltm.put(written)
+
+
+def _refer(
+    ltm: LongTermMemory,
+    predictor: Predictor,
+    trainer: EpisodeTrainer,
+    episode: RunningEpisode,
+    generator: torch.Generator,
+) -> LongTermMemory:
+    """Novelty references of the episode's classes: from held-out examples, or from training examples where none are."""
+    assert episode.examples is not None
+    x, y = episode.examples.x[episode.heldout], episode.examples.y[episode.heldout]
+    refreshed = []
+    for memory in ltm.classes:
+        if memory.episode != episode.number:
+            continue
+        own = x[y == memory.class_id]
+        if not len(own):
+            members = torch.nonzero(episode.examples.y == memory.class_id).squeeze(1)
+            own = episode.examples.x[members[torch.randperm(len(members), generator=generator)[: novelty.REFERENCES]]]
+        refreshed.append(replace(memory, reference=predictor.novelty_ratios(own)))
+    return ltm.put(refreshed)

@@ -1,0 +1,66 @@
+"""What a learner looks like from outside: one value, cheap to ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sharp_engine.labels import Label
+from sharp_engine.network import Layer, UnitState, rank_counts
+
+
+@dataclass(frozen=True)
+class LayerInspection:
+    """One layer in figures."""
+
+    name: str
+    units: int
+    ranks: dict[int, int]
+    """How many units have which rank."""
+    states: dict[UnitState, int]
+    """How many units are idle, training, fine-tuning, frozen."""
+    connections: int
+    """How many exist now; with `shortfall`, a constant of the run."""
+    density: float
+    """Existing connections over possible ones."""
+    shortfall: int
+    """Connections that could not be placed yet."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A learner in figures."""
+
+    architecture: str
+    """What was picked, in one line; empty before the first batch."""
+    device: str
+    episodes: int
+    """Episodes learned."""
+    classes: tuple[Label, ...]
+    """Classes that predictions can name."""
+    layers: tuple[LayerInspection, ...]
+    stm_bytes: int
+    """Bytes of the stored values; within the budget between episodes."""
+    stm_overhead_bytes: int
+    """Bytes of the scales and offsets that describe them."""
+    stm_budget_bytes: int
+    stm_examples: int
+    ltm_bytes: int
+    ltm_entries: int
+    pending_examples: int
+    """Observed, not yet learned."""
+    phases_done: int | None
+    """Of the episode in progress; absent if none is."""
+
+
+def inspect_layer(layer: Layer) -> LayerInspection:
+    """Figures of one layer."""
+    existing = int(layer.mask.sum())
+    return LayerInspection(
+        name=layer.name,
+        units=layer.units,
+        ranks=rank_counts(layer.ranks),
+        states={state: int(mask.sum()) for state, mask in layer.state_masks().items()},
+        connections=existing,
+        density=existing / layer.mask.numel(),
+        shortfall=layer.shortfall,
+    )

@@ -1,0 +1,69 @@
+"""Long-term memory: a few masked representations per class, and the scales on which they are compared.
+
+An entry is a unit vector over the output units of its class's mask. Once a class has left short-term memory its units
+are frozen, so its entries stay true for ever. It is a value: every change gives a new memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ClassMemory:
+    """What is known of one class."""
+
+    class_id: int
+    episode: int
+    """The newest episode that had this class."""
+    mask: Tensor
+    """(output units,) bool: the units this class's representations live on."""
+    vectors: Tensor
+    """(n, units of the mask) float32: representations, L2-normalised (a zero vector stays zero)."""
+    reference: Tensor
+    """(r,) float32: novelty ratios of examples of this class, for calibration (see `novelty.py`)."""
+    floor: float = 0.0
+    """Similarity that counts as score 0 in the calibrated vote."""
+    ceiling: float = 1.0
+    """Similarity that counts as score 1 in the calibrated vote."""
+
+
+@dataclass(frozen=True)
+class LongTermMemory:
+    """The classes known, oldest episode first."""
+
+    classes: tuple[ClassMemory, ...] = ()
+
+    @property
+    def entries(self) -> int:
+        """How many representations are held."""
+        return sum(len(memory.vectors) for memory in self.classes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of representations, masks and references."""
+        parts = (t for c in self.classes for t in (c.mask, c.vectors, c.reference))
+        return sum(t.numel() * t.element_size() for t in parts)
+
+    def put(self, memories: Iterable[ClassMemory]) -> LongTermMemory:
+        """Replace what is held of these classes."""
+        new = {memory.class_id: memory for memory in memories}
+        kept = [memory for memory in self.classes if memory.class_id not in new]
+        merged = sorted((*kept, *new.values()), key=lambda memory: (memory.episode, memory.class_id))
+        return replace(self, classes=tuple(merged))
+
+    def forget(self, class_id: int) -> LongTermMemory:
+        """Drop one class."""
+        return replace(self, classes=tuple(c for c in self.classes if c.class_id != class_id))
+
+
+def remember(class_id: int, episode: int, z: Tensor, mask: Tensor) -> ClassMemory:
+    """A class's memory from its representations z: (n, output units) of the full network."""
+    vectors = F.normalize(z[:, mask], dim=1)  # (n, units of the mask)
+    nothing = torch.zeros(0, device=z.device)
+    return ClassMemory(class_id, episode, mask.clone(), vectors, nothing)

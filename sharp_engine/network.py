@@ -1,0 +1,219 @@
+"""The full state of the network: every layer's weights, existing connections, ranks and what is frozen.
+
+This is what is saved, inspected and rewired. It is not what is trained or predicted with: `compact.py` takes the units
+that matter out of it and writes them back. A weight is exactly zero where its connection does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sharp_engine.architecture import Architecture
+from sharp_engine.errors import ConfigError
+
+HIGHEST_RANK = int(torch.iinfo(torch.int32).max)
+"""The rank of input units and of pretrained units: above every rank that promotion can reach."""
+
+UnitState = Literal["idle", "training", "fine-tuning", "frozen"]
+
+
+@dataclass
+class Layer:
+    """A layer of units: owns its weights, connections, ranks and freezing."""
+
+    name: str
+    kind: Literal["conv", "linear"]
+    pool: bool
+    weight: Tensor
+    """(units, inputs, 3, 3) of a convolution, (units, inputs) of a linear layer; 0 where no connection exists."""
+    bias: Tensor
+    """(units,)"""
+    mask: Tensor
+    """(units, inputs) bool: which connections exist."""
+    ranks: Tensor
+    """(units,) int32."""
+    positions: int
+    """Inputs per source unit: height × width where a linear layer follows a convolution, else 1."""
+    connections: int
+    """How many connections exist, for the whole run, together with the shortfall."""
+    shortfall: int
+    """Connections that growing could not place; carried to the next phase."""
+    freezes_above: int
+    """Units of a rank above this one are frozen."""
+    pretrained: bool = False
+    """Frozen and unpruned from the start, at the highest rank."""
+
+    @property
+    def units(self) -> int:
+        """How many units the layer has."""
+        return self.weight.shape[0]
+
+    @property
+    def frozen(self) -> Tensor:
+        """(units,) bool: units whose incoming weights and biases may never change again."""
+        return self.ranks > self.freezes_above
+
+    def copy(self) -> Layer:
+        """A copy that shares no memory."""
+        return replace(
+            self,
+            weight=self.weight.clone(),
+            bias=self.bias.clone(),
+            mask=self.mask.clone(),
+            ranks=self.ranks.clone(),
+        )
+
+    def state_masks(self) -> dict[UnitState, Tensor]:
+        """Which units are in which state (figure 1c of the paper)."""
+        frozen = self.frozen
+        return {
+            "idle": self.ranks == 0,
+            "training": (self.ranks == 1) & ~frozen,
+            "fine-tuning": (self.ranks >= 2) & ~frozen,
+            "frozen": frozen,
+        }
+
+    def preactivation(self, x: Tensor) -> Tensor:
+        """Outputs of all units before pooling and ReLU: (n, units, h, w) or (n, units)."""
+        if self.kind == "conv":
+            return F.conv2d(x, self.weight, self.bias, padding=1)
+        return F.linear(x.flatten(1), self.weight, self.bias)
+
+    def kaiming_std(self) -> float:
+        """Standard deviation of fresh weights: gain √2 over the square root of the fan-in."""
+        return float((2.0 / self.weight[0].numel()) ** 0.5)
+
+
+def rank_counts(ranks: Tensor) -> dict[int, int]:
+    """How many units have which rank."""
+    values, counts = ranks.unique(return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
+
+
+@dataclass
+class Network:
+    """The ordered layers; the first `cut` of them are G, the others F."""
+
+    layers: list[Layer]
+    cut: int
+    shapes: list[tuple[int, ...]]
+    """Shape of one example before each layer, and after the last."""
+
+    @property
+    def g(self) -> list[Layer]:
+        """The layers before the replay cut."""
+        return self.layers[: self.cut]
+
+    @property
+    def f(self) -> list[Layer]:
+        """The layers behind the replay cut."""
+        return self.layers[self.cut :]
+
+    @property
+    def cut_shape(self) -> tuple[int, ...]:
+        """Shape of h = G(x), the activation that short-term memory stores."""
+        return self.shapes[self.cut]
+
+    @property
+    def cut_ranks(self) -> Tensor:
+        """Ranks of the units (channels) of h."""
+        return self.source_ranks(self.cut)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.layers[0].weight.device
+
+    def copy(self) -> Network:
+        """A copy that shares no memory."""
+        return Network([layer.copy() for layer in self.layers], self.cut, list(self.shapes))
+
+    def source_ranks(self, index: int) -> Tensor:
+        """(source units,) ranks of what layer `index` is connected from; inputs have the highest."""
+        if index > 0:
+            return self.layers[index - 1].ranks
+        return torch.full((self.shapes[0][0],), HIGHEST_RANK, dtype=torch.int32, device=self.device)
+
+    def connection_source_ranks(self, index: int) -> Tensor:
+        """(inputs,) rank of the source of each connection of layer `index`."""
+        return self.source_ranks(index).repeat_interleave(self.layers[index].positions)
+
+    def run(self, x: Tensor, first: int = 0, last: int | None = None) -> Tensor:
+        """Outputs of layers `first` … `last` with every unit computed."""
+        for _, output in self.trace(x, first, last):
+            x = output
+        return x
+
+    def trace(self, x: Tensor, first: int = 0, last: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each layer: (units' ReLU outputs before pooling, what the next layer sees)."""
+        for layer in self.layers[first:last]:
+            response = F.relu(layer.preactivation(x))
+            x = F.max_pool2d(response, 2) if layer.pool else response
+            yield response, x
+
+
+def build(
+    architecture: Architecture,
+    density: float,
+    m: int,
+    feature_shape: tuple[int, ...],
+    generator: torch.Generator,
+    device: torch.device,
+) -> Network:
+    """A fresh network: Kaiming-normal weights, zero biases, randomly chosen connections, all ranks 0.
+
+    `feature_shape` is what the first layer sees: the input's shape, or a backbone's output.
+    """
+    layers: list[Layer] = []
+    shapes: list[tuple[int, ...]] = [feature_shape]
+    for index, spec in enumerate(architecture.layers):
+        shape = shapes[-1]
+        positions = 1
+        kernel: tuple[int, ...] = ()
+        if spec.kind == "conv":
+            if len(shape) != 3:
+                raise ConfigError(f"layer {index} is a convolution but sees vectors of shape {shape}")
+            inputs, kernel = shape[0], (3, 3)
+            height, width = (side // 2 if spec.pool else side for side in shape[1:])
+            if min(height, width) < 1:
+                raise ConfigError(
+                    f"images of {architecture.input_shape} are too small: nothing is left after layer {index}"
+                )
+            out_shape: tuple[int, ...] = (spec.units, height, width)
+        else:
+            positions = 1 if len(shape) == 1 else shape[1] * shape[2]
+            inputs = shape[0] * positions
+            out_shape = (spec.units,)
+        weight = torch.empty(spec.units, inputs, *kernel)
+        mask = torch.ones(spec.units, inputs, dtype=torch.bool)
+        first_convolution = index == 0 and spec.kind == "conv"
+        connections = mask.numel() if first_convolution else round(density * mask.numel())
+        if connections < mask.numel():
+            chosen = torch.randperm(mask.numel(), generator=generator)[:connections]
+            mask = torch.zeros(mask.numel(), dtype=torch.bool).index_fill_(0, chosen, True).view(spec.units, inputs)
+        layer = Layer(
+            name=f"{'G' if index < architecture.cut else 'F'}{index + 1}-{spec.kind}",
+            kind=spec.kind,
+            pool=spec.pool,
+            weight=weight,
+            bias=torch.zeros(spec.units),
+            mask=mask,
+            ranks=torch.zeros(spec.units, dtype=torch.int32),
+            positions=positions,
+            connections=connections,
+            shortfall=0,
+            freezes_above=1 if index < architecture.cut else m + 1,
+        )
+        weight.normal_(0.0, layer.kaiming_std(), generator=generator)
+        weight.mul_(mask.view(*mask.shape, *(1 for _ in kernel)))
+        layers.append(
+            replace(layer, **{name: getattr(layer, name).to(device) for name in ("weight", "bias", "mask", "ranks")})
+        )
+        shapes.append(out_shape)
+    return Network(layers, architecture.cut, shapes)

@@ -1,0 +1,109 @@
+"""Pretraining G on other data with the contrastive loss, as the paper does MNIST → EMNIST and CIFAR-10 → CIFAR-100.
+
+The network is trained dense, without ranks or memories; only G's weights are kept. A learner made with
+`architecture.pretrained` set to the file starts with that G, frozen, at the highest rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sharp_engine.architecture import Normaliser, settle
+from sharp_engine.backbone import read_weights
+from sharp_engine.compact import CompactNetwork
+from sharp_engine.config import LearnerConfig
+from sharp_engine.device import resolve_device
+from sharp_engine.errors import ConfigError, NonFiniteLossError
+from sharp_engine.inputs import as_examples
+from sharp_engine.labels import LabelLike, Labels, as_labels
+from sharp_engine.loss import supervised_contrastive_loss
+from sharp_engine.network import HIGHEST_RANK, Network, build
+
+
+@dataclass(frozen=True)
+class PretrainReport:
+    """What pretraining came to."""
+
+    losses: tuple[float, ...]
+    """Mean loss of each epoch."""
+
+
+def pretrain(
+    x: object,
+    y: LabelLike,
+    path: str | Path,
+    config: LearnerConfig,
+    *,
+    epochs: int = 10,
+    observer: Callable[[int, float], None] | None = None,
+) -> PretrainReport:
+    """Train a dense network of the config's architecture on x, y and write its G to `path` (safetensors).
+
+    `observer` is told (epoch, mean loss) after each epoch.
+    """
+    device = resolve_device(config.device)
+    examples = as_examples(x, None)
+    targets = Labels().ids(as_labels(y)).to(device)
+    if len(targets) != len(examples):
+        raise ConfigError(f"{len(examples)} examples but {len(targets)} labels")
+    architecture = settle(config.architecture, tuple(examples.shape[1:]))
+    if architecture.cut == 0:
+        raise ConfigError("there is no G to pretrain: cut must be at least 1, not 0")
+    normalise = Normaliser(config.architecture, architecture.input_shape, device)
+    generator = torch.Generator().manual_seed(config.seed)
+    network = build(architecture, 1.0, config.memory.episodes, architecture.input_shape, generator, device)
+    dense = CompactNetwork(
+        network, [torch.ones(layer.units, dtype=torch.bool, device=device) for layer in network.layers]
+    )
+    parameters = [p.requires_grad_(True) for layer in dense.layers for p in (layer.weight, layer.bias)]
+    optimiser = torch.optim.Adadelta(parameters, lr=config.training.learning_rate)
+    losses = []
+    for epoch in range(1, epochs + 1):
+        total, steps = 0.0, 0
+        for index in torch.randperm(len(examples), generator=generator).split(config.training.batch_size):
+            if len(index) < 2:
+                continue
+            z = dense.f(dense.g(normalise(examples[index].to(device))))
+            loss = supervised_contrastive_loss(z, targets[index.to(device)], config.training.temperature)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            total, steps = total + float(loss), steps + 1
+        losses.append(total / max(steps, 1))
+        if not torch.isfinite(torch.tensor(losses[-1])):
+            raise NonFiniteLossError(f"the loss became {losses[-1]} in epoch {epoch}")
+        if observer is not None:
+            observer(epoch, losses[-1])
+    tensors: dict[str, Tensor] = {}
+    for index, layer in enumerate(dense.layers[: network.cut]):
+        tensors[f"{index}.weight"] = layer.weight.detach().cpu().contiguous()
+        tensors[f"{index}.bias"] = layer.bias.detach().cpu().contiguous()
+    save_file(tensors, path)
+    return PretrainReport(tuple(losses))
+
+
+def freeze_pretrained(network: Network) -> None:
+    """Make G what a pretrained one is: unpruned, frozen, at the highest rank."""
+    for layer in network.g:
+        layer.mask = torch.ones_like(layer.mask)
+        layer.ranks = torch.full_like(layer.ranks, HIGHEST_RANK)
+        layer.connections, layer.shortfall, layer.pretrained = layer.mask.numel(), 0, True
+
+
+def load_pretrained(network: Network, path: str) -> None:
+    """Put pretrained weights into G."""
+    state = read_weights(Path(path))
+    for index, layer in enumerate(network.g):
+        for name in ("weight", "bias"):
+            values = state.get(f"{index}.{name}")
+            wanted = getattr(layer, name)
+            if values is None or values.shape != wanted.shape:
+                found = "nothing" if values is None else tuple(values.shape)
+                raise ConfigError(f"{path}: layer {index} needs {name} of shape {tuple(wanted.shape)}, found {found}")
+            setattr(layer, name, values.to(wanted))

@@ -1,0 +1,374 @@
+"""Snapshots: the whole learner in one safetensors file, with a JSON description in its metadata. Never pickle.
+
+The file is written beside its place, flushed to disk and renamed, so it is complete or absent. Loading trusts nothing:
+every tensor's name, type and shape is checked against what the description says, and the description against the
+config's own rules, so a file from a stranger can at worst be refused.
+
+Metadata: `format` = "sharp", `version` = "1", `learner` = the JSON description (see `describe`). Tensors:
+
+    network.{i}.weight|bias|mask|ranks   the full network, layer i
+    before.{i}.…                         the same at the start of the episode in progress, where there is one
+    stm.{j}.data|offsets|scales|channels class j of short-term memory
+    ltm.{j}.mask|vectors|reference       class j of long-term memory
+    random                               state of the random numbers (and random_before, with an episode in progress)
+    episode.x|y|heldout                  the episode in progress (x and y only with pending examples)
+    pending.x|y, segment.labels|features observed and not yet learned (only with pending examples)
+    backbone.{name}                      the frozen backbone's weights, where the config keeps them in snapshots
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from sharp_engine.backbone import build_backbone, checksum
+from sharp_engine.config import from_dict, to_dict
+from sharp_engine.episode import Examples, RunningEpisode
+from sharp_engine.errors import SharpError, SnapshotError, SnapshotVersionError
+from sharp_engine.labels import Label, Labels, as_labels
+from sharp_engine.learner import Learner
+from sharp_engine.ltm import ClassMemory, LongTermMemory
+from sharp_engine.network import Network
+from sharp_engine.packing import Packed
+from sharp_engine.stm import ShortTermMemory, StoredClass
+
+FORMAT = "sharp"
+VERSION = 1
+_PARTS = ("weight", "bias", "mask", "ranks")
+
+
+def save(learner: Learner, path: Path, pending: bool) -> None:
+    """Write a snapshot to `path`: temporary file, flush, rename, flush of the folder."""
+    tensors = tensors_of(learner, pending)
+    metadata = {"format": FORMAT, "version": str(VERSION), "learner": json.dumps(describe(learner, pending))}
+    content = to_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def load(path: Path, device: str | None) -> Learner:
+    """Read a snapshot, or raise SnapshotError saying what is wrong with it."""
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            metadata = file.metadata() or {}
+            description = _read_description(metadata)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise SnapshotError(f"cannot read {path.name} as a snapshot: {error}") from None
+    try:
+        return _restore(description, _Tensors(tensors), device)
+    except SnapshotError as error:
+        raise type(error)(f"{path.name}: {error}") from None
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        IndexError,
+        RuntimeError,
+        OverflowError,
+        SharpError,
+    ) as error:
+        raise SnapshotError(f"{path.name} is damaged: {type(error).__name__}: {error}") from None
+
+
+def _read_description(metadata: dict[str, str]) -> dict[str, Any]:
+    if metadata.get("format") != FORMAT:
+        raise SnapshotError("the file is not a snapshot of a SHARP learner")
+    if metadata.get("version") != str(VERSION):
+        raise SnapshotVersionError(
+            f"snapshot format {metadata.get('version')!r} cannot be read: this version reads {VERSION}"
+        )
+    try:
+        description = json.loads(metadata["learner"])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise SnapshotError(f"the snapshot's description is damaged: {error}") from None
+    if not isinstance(description, dict):
+        raise SnapshotError("the snapshot's description is damaged: it is not a table")
+    return description
+
+
+# ---- writing ----------------------------------------------------------------------------------------------------
+
+
+def describe(learner: Learner, pending: bool) -> dict[str, Any]:
+    """Everything that is not a tensor, as JSON values."""
+    running = learner.running
+    backbone = learner.config.architecture.backbone
+    return {
+        "config": to_dict(learner.config),
+        "input_shape": learner.architecture.input_shape if learner.architecture else None,
+        "episodes": learner.episodes,
+        "labels": {"kind": learner.labels.kind, "next_id": learner.labels.next_id, "pairs": learner.labels.pairs()},
+        "shortfalls": [layer.shortfall for layer in learner.network.layers] if learner.architecture else [],
+        "stm": [
+            {"class_id": s.class_id, "episode": s.episode, "bits": s.packed.bits, "sparse": s.packed.sparse}
+            for s in (learner.stm.classes if learner.architecture else ())
+        ],
+        "ltm": [
+            {"class_id": c.class_id, "episode": c.episode, "floor": c.floor, "ceiling": c.ceiling}
+            for c in learner.ltm.classes
+        ],
+        "running": None
+        if running is None
+        else {
+            "number": running.number,
+            "fingerprint": running.fingerprint,
+            "losses": running.losses,
+            "seconds": running.seconds,
+            "shortfalls": [layer.shortfall for layer in running.before.layers],
+        },
+        "pending": pending,
+        "found": learner.found if pending else [],
+        "backbone": checksum(learner.front.backbone.state_dict())
+        if backbone is not None and learner.architecture is not None and learner.front.backbone is not None
+        else None,
+    }
+
+
+def tensors_of(learner: Learner, pending: bool) -> dict[str, Tensor]:
+    """Everything that is a tensor, by the name it has in the file."""
+    tensors: dict[str, Tensor] = {"random": learner.generator.get_state()}
+    if learner.architecture is None:
+        return tensors
+    networks = {"network": learner.network}
+    running = learner.running
+    if running is not None:
+        networks["before"] = running.before
+        tensors |= {"random_before": running.random_before, "episode.heldout": running.heldout}
+        if pending and running.examples is not None:
+            tensors |= {"episode.x": running.examples.x, "episode.y": running.examples.y}
+    for prefix, network in networks.items():
+        for i, layer in enumerate(network.layers):
+            tensors |= {f"{prefix}.{i}.{part}": getattr(layer, part) for part in _PARTS}
+    for j, stored in enumerate(learner.stm.classes):
+        tensors |= {
+            f"stm.{j}.{part}": getattr(stored.packed, part) for part in ("data", "offsets", "scales", "channels")
+        }
+    for j, memory in enumerate(learner.ltm.classes):
+        tensors |= {f"ltm.{j}.{part}": getattr(memory, part) for part in ("mask", "vectors", "reference")}
+    if pending and learner.pending:
+        tensors["pending.x"] = torch.cat([part.x for part in learner.pending])
+        tensors["pending.y"] = torch.cat([part.y for part in learner.pending])
+        tensors |= {"segment.labels": learner.segmenter.labels, "segment.features": learner.segmenter.features}
+    backbone = learner.config.architecture.backbone
+    if backbone is not None and backbone.in_snapshots and learner.front.backbone is not None:
+        tensors |= {f"backbone.{name}": value for name, value in learner.front.backbone.state_dict().items()}
+    return tensors
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------
+
+
+class _Tensors:
+    """The file's tensors, given out only in the type and shape that is expected."""
+
+    def __init__(self, tensors: dict[str, Tensor]) -> None:
+        self._tensors = tensors
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def take(self, name: str, dtype: torch.dtype | None, shape: tuple[int | None, ...]) -> Tensor:
+        """The tensor of that name; `None` in the shape stands for any length, `None` as type for uint8 or float32."""
+        if name not in self._tensors:
+            raise SnapshotError(f"tensor {name} is missing")
+        tensor = self._tensors.pop(name)
+        fits = len(tensor.shape) == len(shape) and all(
+            w is None or w == s for w, s in zip(shape, tensor.shape, strict=True)
+        )
+        right_type = tensor.dtype == dtype if dtype is not None else tensor.dtype in (torch.uint8, torch.float32)
+        if not fits or not right_type:
+            raise SnapshotError(f"tensor {name} is {tensor.dtype} {tuple(tensor.shape)}, expected {dtype} {shape}")
+        if tensor.dtype.is_floating_point and not bool(torch.isfinite(tensor).all()):
+            raise SnapshotError(f"tensor {name} has values that are not finite")
+        return tensor
+
+    def take_prefix(self, prefix: str) -> dict[str, Tensor]:
+        """All tensors under a prefix, without it."""
+        names = [name for name in self._tensors if name.startswith(prefix)]
+        return {name.removeprefix(prefix): self._tensors.pop(name) for name in names}
+
+    def require_empty(self) -> None:
+        """Raise if the file has anything nobody asked for."""
+        if self._tensors:
+            raise SnapshotError(f"unexpected tensor {sorted(self._tensors)[0]}")
+
+
+def _restore(description: dict[str, Any], tensors: _Tensors, device: str | None) -> Learner:
+    values = description["config"]
+    if device is not None:
+        values = {**values, "device": device}
+    config = from_dict(values)
+    blank = to_dict(config)
+    # Weights come from the file: neither the pretrained G nor the shape of the first batch is needed again.
+    blank["architecture"] |= {"input_shape": None}
+    learner = Learner(from_dict(blank))
+    learner.config = config
+    learner.labels = _labels(description["labels"])
+    learner.episodes = _count(description["episodes"])
+    if description["input_shape"] is not None:
+        _restore_built(learner, description, tensors)
+    learner.generator.set_state(tensors.take("random", torch.uint8, (None,)))
+    tensors.require_empty()
+    return learner
+
+
+def _restore_built(learner: Learner, description: dict[str, Any], tensors: _Tensors) -> None:
+    architecture = learner.config.architecture
+    shape = tuple(_count(side) for side in description["input_shape"])
+    backbone = None
+    if architecture.backbone is not None:
+        state = tensors.take_prefix("backbone.extractor.") if architecture.backbone.in_snapshots else None
+        backbone = build_backbone(architecture.backbone, learner.device, state)
+        if checksum(backbone.state_dict()) != description["backbone"]:
+            raise SnapshotError("the backbone's weights are not the ones this learner was trained with")
+    learner.build(shape, backbone, load_weights=False)
+    learner.network = _network(learner.network, "network", description["shortfalls"], tensors)
+    learner.stm = _stm(learner, description["stm"], tensors)
+    learner.ltm = _ltm(learner, description["ltm"], tensors)
+    known = {class_id for class_id, _ in learner.labels.pairs()}
+    held = {stored.class_id for stored in learner.stm.classes} | {memory.class_id for memory in learner.ltm.classes}
+    if not held <= known:
+        raise SnapshotError(f"classes without a label: {sorted(held - known)}")
+    if description["running"] is not None:
+        learner.running = _running(learner, description["running"], tensors)
+    if "pending.x" in tensors:
+        examples = _examples("pending", shape, known, tensors)
+        learner.pending = [examples]
+        labels = tensors.take("segment.labels", torch.int64, (None,))
+        features = tensors.take("segment.features", torch.float32, (len(labels), learner.segmenter.features.shape[1]))
+        learner.segmenter.restore(labels, features)
+        learner.found = [_count(length) for length in description["found"]]
+        if sum(learner.found) > len(examples.y):
+            raise SnapshotError("the found episodes are longer than the pending examples")
+
+
+def _network(fresh: Network, prefix: str, shortfalls: list[int], tensors: _Tensors) -> Network:
+    network = fresh.copy()
+    if len(shortfalls) != len(network.layers):
+        raise SnapshotError(f"{len(shortfalls)} shortfalls for {len(network.layers)} layers")
+    for i, (layer, shortfall) in enumerate(zip(network.layers, shortfalls, strict=True)):
+        for part in _PARTS:
+            wanted = getattr(layer, part)
+            setattr(
+                layer, part, tensors.take(f"{prefix}.{i}.{part}", wanted.dtype, tuple(wanted.shape)).to(wanted.device)
+            )
+        layer.shortfall = _count(shortfall)
+        if int(layer.mask.sum()) + layer.shortfall != layer.connections:
+            raise SnapshotError(f"layer {layer.name} has {int(layer.mask.sum())} connections, not {layer.connections}")
+        if bool(layer.weight[~layer.mask].any()) or bool((layer.ranks < 0).any()):
+            raise SnapshotError(f"layer {layer.name} has weights without connections or negative ranks")
+    return network
+
+
+def _stm(learner: Learner, entries: list[dict[str, Any]], tensors: _Tensors) -> ShortTermMemory:
+    channels = learner.network.cut_shape[0]
+    classes = []
+    for j, entry in enumerate(entries):
+        data = tensors.take(f"stm.{j}.data", torch.uint8, (None,))
+        scales = tensors.take(f"stm.{j}.scales", torch.float32, (None, 2))
+        offsets = tensors.take(f"stm.{j}.offsets", torch.int64, (len(scales) + 1,))
+        mask = tensors.take(f"stm.{j}.channels", torch.bool, (channels,))
+        packed = Packed(data, offsets, scales, mask, _count(entry["bits"]), bool(entry["sparse"]))
+        rising = bool((offsets[1:] >= offsets[:-1]).all())
+        if not rising or int(offsets[0]) != 0 or int(offsets[-1]) != len(data) or packed.bits not in (2, 4, 8):
+            raise SnapshotError(f"class {j} of short-term memory is damaged")
+        stored = StoredClass(_count(entry["class_id"]), _count(entry["episode"]), packed)
+        learner.stm.activations(stored)  # unpacks, or raises
+        classes.append(stored)
+    return replace(learner.stm, classes=tuple(classes))
+
+
+def _ltm(learner: Learner, entries: list[dict[str, Any]], tensors: _Tensors) -> LongTermMemory:
+    units = learner.network.layers[-1].units
+    classes = []
+    for j, entry in enumerate(entries):
+        mask = tensors.take(f"ltm.{j}.mask", torch.bool, (units,))
+        vectors = tensors.take(f"ltm.{j}.vectors", torch.float32, (None, int(mask.sum())))
+        reference = tensors.take(f"ltm.{j}.reference", torch.float32, (None,))
+        floor, ceiling = float(entry["floor"]), float(entry["ceiling"])
+        if not len(vectors) or not (math.isfinite(floor) and math.isfinite(ceiling)):
+            raise SnapshotError(f"class {j} of long-term memory is damaged")
+        mask, vectors, reference = (t.to(learner.device) for t in (mask, vectors, reference))
+        classes.append(
+            ClassMemory(_count(entry["class_id"]), _count(entry["episode"]), mask, vectors, reference, floor, ceiling)
+        )
+    return LongTermMemory(tuple(classes))
+
+
+def _running(learner: Learner, entry: dict[str, Any], tensors: _Tensors) -> RunningEpisode:
+    assert learner.architecture is not None
+    known = {class_id for class_id, _ in learner.labels.pairs()}
+    examples = (
+        _examples("episode", learner.architecture.input_shape, known, tensors) if "episode.x" in tensors else None
+    )
+    heldout = tensors.take("episode.heldout", torch.int64, (None,))
+    if examples is not None and len(heldout) and not (int(heldout.min()) >= 0 and int(heldout.max()) < len(examples.y)):
+        raise SnapshotError("held-out examples lie outside the episode")
+    return RunningEpisode(
+        number=_count(entry["number"]),
+        examples=examples,
+        fingerprint=str(entry["fingerprint"]),
+        heldout=heldout,
+        before=_network(learner.network, "before", entry["shortfalls"], tensors),
+        random_before=tensors.take("random_before", torch.uint8, (None,)),
+        losses=[float(loss) for loss in entry["losses"]],
+        seconds=float(entry["seconds"]),
+    )
+
+
+def _examples(prefix: str, shape: tuple[int, ...], known: set[int], tensors: _Tensors) -> Examples:
+    x = tensors.take(f"{prefix}.x", None, (None, *shape))
+    y = tensors.take(f"{prefix}.y", torch.int64, (len(x),))
+    if not set(y.tolist()) <= known:
+        raise SnapshotError(f"{prefix} examples have classes without labels")
+    return Examples(x, y)
+
+
+def _labels(entry: dict[str, Any]) -> Labels:
+    kind, next_id = entry["kind"], _count(entry["next_id"])
+    if kind not in (None, "string", "integer"):
+        raise SnapshotError(f"unknown kind of labels: {kind!r}")
+    pairs: list[tuple[int, Label]] = [(_count(class_id), as_labels([label])[0]) for class_id, label in entry["pairs"]]
+    labels = Labels(pairs, next_id, kind)
+    labels.check([label for _, label in pairs])
+    if (
+        len({i for i, _ in pairs}) < len(pairs)
+        or len({label for _, label in pairs}) < len(pairs)
+        or any(i >= next_id for i, _ in pairs)
+    ):
+        raise SnapshotError("labels or their ids are not unique")
+    return labels
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise SnapshotError(f"expected a whole number, found {value!r}")
+    return value
