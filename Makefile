@@ -2,7 +2,7 @@
 # themselves where it is missing or older than pyproject.toml.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := sharp_engine tests
+SOURCES := sharp_engine proto tests
 
 .PHONY: env test lint format types imports unit
 

@@ -177,7 +177,7 @@ def made_up_episode(learner: Learner, classes: int = 2, examples: int = 60) -> t
     y = torch.arange(classes).repeat(examples)
     noise = torch.rand(len(y), *learner.architecture.input_shape, generator=generator)
     known = {label for _, label in learner.labels.pairs()}
-    names: list[Label] = [i for i in range(len(known) + classes) if i not in known][:classes]
+    names: list[Label] = list(sorted(set(range(len(known) + classes)) - known)[:classes])
     if learner.labels.kind == "string":
         names = [f"made-up {learner.episodes}.{i}" for i in range(classes)]
     return 0.7 * patterns[y] + 0.3 * noise, [names[i] for i in y.tolist()]

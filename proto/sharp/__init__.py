@@ -1,0 +1,1 @@
+"""Protocol of SHARP Serve: protos with their generated stubs."""
