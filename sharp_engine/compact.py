@@ -2,7 +2,7 @@
 
 Units of rank 0 reach the loss by no path and units outside every long-term mask reach no prediction, so leaving them
 out changes no result (invariant 7). Absent connections between the units that stay are zeros; `connections` masks
-their gradients, and those of frozen units, so that training can never bring them to life.
+their gradients so that training can never bring them to life.
 """
 
 from __future__ import annotations
@@ -27,32 +27,44 @@ class CompactLayer:
     inputs: Tensor
     """(kept inputs,) indices of the kept connections' sources in the full layer."""
     weight: Tensor
-    """(kept, kept inputs[, 3, 3])"""
+    """(kept, kept inputs[, 3, 3]); convolutions in channels-last order, which CPUs pool and convolve faster."""
     bias: Tensor
     """(kept,)"""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Outputs after pooling and ReLU; pooling comes first: the same result for a quarter of the work."""
-        if self.layer.kind == "conv":
-            x = F.conv2d(x, self.weight, self.bias, padding=1)
-            return F.relu(F.max_pool2d(x, 2) if self.layer.pool else x)
-        return F.relu(F.linear(x.flatten(1), self.weight, self.bias))
-
-    def trainable(self) -> Tensor:
-        """(kept,) bool: kept units that are not frozen."""
-        return ~self.layer.frozen[self.units]
+        if self.layer.kind == "linear":
+            return F.relu(F.linear(x.flatten(1), self.weight, self.bias))
+        if not self.weight.numel():  # no units, or units that nothing feeds: convolutions refuse to be empty
+            height, width = (side // 2 if self.layer.pool else side for side in x.shape[2:])
+            return F.relu(self.bias)[None, :, None, None].expand(len(x), -1, height, width)
+        x = F.conv2d(x, self.weight, self.bias, padding=1)
+        return F.relu(F.max_pool2d(x, 2) if self.layer.pool else x)
 
     def connections(self) -> Tensor:
-        """What the weights' gradient is multiplied with: 1 for existing connections into units that are not frozen."""
+        """What the weights' gradient is multiplied with: 1 for existing connections, else 0."""
         existing = self.layer.mask[self.units[:, None], self.inputs[None, :]]
-        return expand(self.layer, (existing & self.trainable()[:, None]).to(self.weight.dtype))
+        return expand(self.layer, existing.to(self.weight.dtype))
 
     def write_back(self) -> None:
-        """Copy the trained weights and biases of units that are not frozen into the full layer."""
-        learned = self.trainable()
-        units = self.units[learned]
-        self.layer.weight[units[:, None], self.inputs[None, :]] = self.weight.detach()[learned]
-        self.layer.bias[units] = self.bias.detach()[learned]
+        """Copy the trained weights and biases into the full layer."""
+        self.layer.weight[self.units[:, None], self.inputs[None, :]] = self.weight.detach()
+        self.layer.bias[self.units] = self.bias.detach()
+
+
+def take(layer: Layer, units: Tensor, sources: Tensor) -> CompactLayer:
+    """Some units of a layer, connected from some source units: both as indices, in the order they are to have."""
+    offsets = torch.arange(layer.positions, device=sources.device)
+    inputs = (sources[:, None] * layer.positions + offsets[None, :]).view(-1)
+    weight = layer.weight[units[:, None], inputs[None, :]]
+    if layer.kind == "conv":
+        weight = weight.contiguous(memory_format=torch.channels_last)
+    return CompactLayer(layer, units, inputs, weight, layer.bias[units])
+
+
+def indices(kept: Tensor) -> Tensor:
+    """Where a bool vector is true."""
+    return torch.nonzero(kept).squeeze(1)
 
 
 class CompactNetwork:
@@ -66,12 +78,8 @@ class CompactNetwork:
         for index, (layer, keep) in enumerate(zip(network.layers, kept, strict=True)):
             if index == network.cut:
                 self.cut_units = sources
-            offsets = torch.arange(layer.positions, device=sources.device)
-            inputs = (sources[:, None] * layer.positions + offsets[None, :]).view(-1)
-            units = torch.nonzero(keep).squeeze(1)
-            weight = layer.weight[units[:, None], inputs[None, :]]
-            self.layers.append(CompactLayer(layer, units, inputs, weight, layer.bias[units]))
-            sources = units
+            self.layers.append(take(layer, indices(keep), sources))
+            sources = self.layers[-1].units
 
     @property
     def output_units(self) -> Tensor:
@@ -96,7 +104,7 @@ class CompactNetwork:
 
 
 def active_subnetwork(network: Network) -> CompactNetwork:
-    """The units of rank ≥ 1: all that a phase trains."""
+    """The units of rank ≥ 1: all that the loss can see."""
     return CompactNetwork(network, [layer.ranks >= 1 for layer in network.layers])
 
 

@@ -136,11 +136,14 @@ class TrainingConfig:
     """Most examples on which activations are summed for selection."""
     learning_rate: float = 1.0
     """Adadelta's learning rate."""
+    cache_mebibytes: int = 1024
+    """Most memory for outputs of frozen units, computed once per episode; what does not fit is computed every step."""
 
     def __post_init__(self) -> None:
         for name in ("phases", "epochs", "tau_period", "selection_examples"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         _require(self.least_steps >= 0, "least_steps", self.least_steps, "at least 0")
+        _require(self.cache_mebibytes >= 0, "cache_mebibytes", self.cache_mebibytes, "at least 0")
         _require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
         _require(0 < self.temperature < math.inf, "temperature", self.temperature, "positive")
         _require(0.0 <= self.tau_min <= 1.0, "tau_min", self.tau_min, "in [0, 1]")

@@ -7,6 +7,7 @@ loss, a crash) the learner is as it was at the end of the last phase.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +24,7 @@ from sharp_engine.loss import supervised_contrastive_loss
 from sharp_engine.ltm import ClassMemory, LongTermMemory, remember
 from sharp_engine.network import Network
 from sharp_engine.packing import pack
+from sharp_engine.phase import FrozenOutputs, LiveNetwork
 from sharp_engine.predictor import Predictor
 from sharp_engine.progress import Reporter
 from sharp_engine.rewiring import promote, reinitialise_idle, rewire, total_activations
@@ -100,9 +102,10 @@ class EpisodeTrainer:
         config: LearnerConfig,
         examples: Examples,
         heldout: Tensor,
+        network: Network,
         stm: ShortTermMemory,
-        device: torch.device,
     ) -> None:
+        device = network.device
         kept = torch.ones(len(examples.y), dtype=torch.bool)
         kept[heldout] = False
         self.x = examples.x[kept].to(device)  # (n, *input shape)
@@ -112,7 +115,9 @@ class EpisodeTrainer:
             self.x = torch.cat([front(part) for part in self.x.split(_CHUNK)])
         self._config = config
         self._replay = Replay(stm, device) if stm.classes else None
-        self._frozen_h: tuple[list[Tensor], Tensor] | None = None
+        self._frozen = FrozenOutputs(
+            network, self.features, len(self.y), self._replay, config.training.cache_mebibytes * 2**20
+        )
 
     def features(self, index: Tensor) -> Tensor:
         """What the first layer sees of some examples."""
@@ -128,80 +133,55 @@ class EpisodeTrainer:
         """Steps 1 to 4: select units by their activation on some examples, drop and grow connections."""
         training = self._config.training
         sample = torch.randperm(len(self.y), generator=generator)[: training.selection_examples].to(self.y.device)
-        pretrained = network.cut > 0 and all(layer.pretrained for layer in network.g)
-        first = network.cut if pretrained else 0
-        h = self._activations(active_subnetwork(network))[sample] if pretrained else self.features(sample)
-        rewire(network, total_activations(network, h, first), first, training.tau(phase), training.selection, generator)
+        first = network.cut if all(layer.pretrained for layer in network.g) else 0
+        seen = self._frozen.stream(first, sample)
+        rewire(
+            network, total_activations(network, seen, first), first, training.tau(phase), training.selection, generator
+        )
         if not bool((network.layers[-1].ranks >= 1).any()):
             raise SilentNetworkError("no output unit responds to the episode's examples: are they all zero?")
 
     def train(self, network: Network, generator: torch.Generator, reporter: Reporter) -> float:
         """Step 5: train the active units for the phase's epochs and write them back; return the phase's mean loss."""
         training = self._config.training
-        subnetwork = active_subnetwork(network)
-        frozen_h = None
-        if not any(bool(layer.trainable().any()) for layer in subnetwork.layers[: network.cut]):
-            frozen_h = self._activations(subnetwork)
-        masks = _begin_training(subnetwork)
-        optimiser = torch.optim.Adadelta([p for p, _ in masks], lr=training.learning_rate) if masks else None
-        replayed = None if self._replay is None else subnetwork.replayable(self._replay.h)
-        epochs, _ = self.epochs(training)
-        phase_loss = torch.zeros((), device=self.y.device)
+        live = LiveNetwork(network, self._frozen, self._replay)
+        optimiser = torch.optim.Adadelta(live.parameters, lr=training.learning_rate) if live.parameters else None
+        epochs, steps = self.epochs(training)
+        losses = []
         for epoch in range(1, epochs + 1):
             reporter.epoch = epoch
-            epoch_loss = torch.zeros((), device=self.y.device)
-            steps = 0
-            for index in torch.randperm(len(self.y), generator=generator).to(self.y.device).split(training.batch_size):
-                h = (
-                    subnetwork.g(self.features(index)) if frozen_h is None else frozen_h[index]
-                )  # (n, units of the cut, …)
-                y = self.y[index]
-                if self._replay is not None and replayed is not None:
-                    drawn = self._replay.draw(len(index), generator).to(y.device)
-                    h, y = torch.cat((h, replayed[drawn])), torch.cat((y, self._replay.y[drawn]))  # (2n, …)
-                if len(y) > 1 and optimiser is not None:
-                    loss = supervised_contrastive_loss(subnetwork.f(h), y, training.temperature)
-                    optimiser.zero_grad()
-                    loss.backward()
-                    for parameter, mask in masks:
-                        if parameter.grad is not None:
-                            parameter.grad.mul_(mask)
-                    optimiser.step()
-                    epoch_loss += loss.detach()
-                steps += 1
-                reporter.step(network, len(index), lambda total=epoch_loss, n=steps: float(total) / n)  # type: ignore[misc]
-            reporter.loss = float(epoch_loss) / steps
-            if not torch.isfinite(epoch_loss):
-                raise NonFiniteLossError(
-                    f"the loss became {float(epoch_loss)} in phase {reporter.phase}, epoch {epoch}"
-                )
-            phase_loss += epoch_loss / steps
+            total = torch.zeros((), device=self.y.device)
+            order = torch.randperm(len(self.y), generator=generator).to(self.y.device)
+            for step, index in enumerate(order.split(training.batch_size), 1):
+                total += self._step(live, optimiser, index, generator)
+                reporter.step(network, len(index), lambda total=total, step=step: float(total) / step)  # type: ignore[misc]
+            reporter.loss = float(total) / steps
+            if not math.isfinite(reporter.loss):
+                raise NonFiniteLossError(f"the loss became {reporter.loss} in phase {reporter.phase}, epoch {epoch}")
+            losses.append(reporter.loss)
             reporter.tell("epoch-ended", network)
-        for layer in subnetwork.layers:
-            layer.write_back()
-        return float(phase_loss) / epochs
+        live.write_back()
+        return sum(losses) / epochs
 
-    @torch.no_grad()
-    def _activations(self, subnetwork: CompactNetwork) -> Tensor:
-        """h of all examples, where no unit of G can change: computed once for as long as the same units are kept."""
-        units = [layer.units for layer in subnetwork.layers[: subnetwork.cut]]
-        if self._frozen_h is None or not all(map(torch.equal, units, self._frozen_h[0])):
-            every = torch.arange(len(self.y), device=self.y.device)
-            h = torch.cat([subnetwork.g(self.features(index)) for index in every.split(_CHUNK)])
-            self._frozen_h = units, h
-        return self._frozen_h[1]
-
-
-def _begin_training(subnetwork: CompactNetwork) -> list[tuple[Tensor, Tensor]]:
-    """The subnetwork's weights and biases that may change, each with what its gradient is multiplied with."""
-    masks = []
-    for layer in subnetwork.layers:
-        if not bool(layer.trainable().any()):
-            continue
-        layer.weight.requires_grad_(True)
-        layer.bias.requires_grad_(True)
-        masks += [(layer.weight, layer.connections()), (layer.bias, layer.trainable().to(layer.bias.dtype))]
-    return masks
+    def _step(
+        self, live: LiveNetwork, optimiser: torch.optim.Optimizer | None, index: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """One step on some stream examples and as many replayed activations; return its loss."""
+        y, drawn = self.y[index], None
+        if self._replay is not None:
+            drawn = self._replay.draw(len(index), generator).to(y.device)
+            y = torch.cat((y, self._replay.y[drawn]))  # (2n,)
+        if len(y) < 2:
+            return torch.zeros((), device=y.device)
+        with torch.set_grad_enabled(optimiser is not None):
+            z = live.represent(index, drawn)
+            loss = supervised_contrastive_loss(z, y, self._config.training.temperature)
+        if optimiser is not None:
+            optimiser.zero_grad()
+            loss.backward()
+            live.mask_gradients()
+            optimiser.step()
+        return loss.detach()
 
 
 @dataclass(frozen=True)

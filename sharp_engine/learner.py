@@ -173,7 +173,7 @@ class Learner:
         if running.examples is None:
             running.examples = self._same_examples(x, y, running)
         phases = self.config.training.phases
-        trainer = EpisodeTrainer(self.front, self.config, running.examples, running.heldout, self.stm, self.device)
+        trainer = EpisodeTrainer(self.front, self.config, running.examples, running.heldout, self.network, self.stm)
         epochs, steps = trainer.epochs(self.config.training)
         reporter = Reporter(observer, cancel, running.number, phases, running.seconds, epochs)
         reporter.phase, reporter.steps_left = running.phases_done, (phases - running.phases_done) * epochs * steps

@@ -1,0 +1,149 @@
+"""What one phase computes: the live units, fed by one another and by frozen units.
+
+Within an episode neither a frozen unit nor any of its ancestors changes (the path property), so its output for an
+example is computed once per episode and then only looked up. Only live units, of rank ≥ 1 and not frozen, are computed
+and trained in every step. A live unit never feeds a frozen one, so once a layer has none, those before it are idle too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sharp_engine.compact import CompactLayer, indices, take
+from sharp_engine.network import Network
+from sharp_engine.stm import Replay
+
+_CHUNK = 512
+"""Examples per forward while frozen outputs are computed."""
+
+
+class FrozenOutputs:
+    """Outputs of the frozen units for an episode's examples and for replay, layer by layer.
+
+    Level i is what layer i sees: level 0 are features, level i the outputs of the frozen units of layer i − 1. Deep
+    levels are kept first, within a number of bytes; what does not fit is computed again when it is asked for.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        features: Callable[[Tensor], Tensor],
+        examples: int,
+        replay: Replay | None,
+        most_bytes: int,
+    ) -> None:
+        self._features = features
+        self._examples = examples
+        self._replay = replay
+        self._cut = network.cut
+        device = network.device
+        self.units = [torch.arange(network.shapes[0][0], device=device)]
+        self._layers: list[CompactLayer] = []
+        for layer in network.layers:
+            self._layers.append(take(layer, indices(layer.frozen), self.units[-1]))
+            self.units.append(self._layers[-1].units)
+        self._kept: dict[int, Tensor] = {}
+        self._replayed: dict[int, Tensor] = {}
+        self._worth_keeping: set[int] = set()
+        for level in range(len(self._layers), 0, -1):
+            shape = network.shapes[level]
+            size = 4 * examples * len(self.units[level]) * (shape[1] * shape[2] if len(shape) == 3 else 1)
+            if size <= most_bytes:
+                self._worth_keeping.add(level)
+                most_bytes -= size
+
+    def stream(self, level: int, index: Tensor) -> Tensor:
+        """Of some of the episode's examples: (n, frozen units, …)."""
+        if level == 0:
+            return self._features(index)
+        if level not in self._worth_keeping:
+            return self._compute(level, self.stream(level - 1, index))
+        if level not in self._kept:
+            every = torch.arange(self._examples, device=index.device)
+            parts = [_channels_last(self._compute(level, self.stream(level - 1, part))) for part in every.split(_CHUNK)]
+            self._kept[level] = torch.cat(parts)
+        return _channels_first(self._kept[level][index])
+
+    def replayed(self, level: int, drawn: Tensor) -> Tensor:
+        """Of some activations in short-term memory, from the cut on: (n, frozen units, …)."""
+        return self._all_replayed(level)[drawn]
+
+    def _all_replayed(self, level: int) -> Tensor:
+        assert self._replay is not None
+        if level not in self._replayed:
+            if level == self._cut:
+                self._replayed[level] = self._replay.h[:, self.units[level]]
+            else:
+                self._replayed[level] = self._compute(level, self._all_replayed(level - 1))
+        return self._replayed[level]
+
+    @torch.no_grad()
+    def _compute(self, level: int, x: Tensor) -> Tensor:
+        return self._layers[level - 1](x)
+
+
+class LiveNetwork:
+    """The units that a phase trains, as dense weights with gradient masks."""
+
+    def __init__(self, network: Network, frozen: FrozenOutputs, replay: Replay | None) -> None:
+        self._frozen = frozen
+        self._cut = network.cut
+        live = [indices((layer.ranks >= 1) & ~layer.frozen) for layer in network.layers]
+        first = len(live)
+        while first > 0 and len(live[first - 1]):
+            first -= 1
+        self._first = first
+        """The first layer from which on every layer has live units."""
+        self.layers: list[CompactLayer] = []
+        sources = frozen.units[first]
+        self._replayed = None
+        for index in range(first, len(live)):
+            if index == self._cut and replay is not None:
+                self._replayed = replay.h[:, sources]  # (N, sources, …) in the order that layer `cut` sees
+            self.layers.append(take(network.layers[index], live[index], sources))
+            sources = torch.cat((frozen.units[index + 1], live[index]))
+        self.parameters: list[Tensor] = []
+        self._masks: list[Tensor | None] = []
+        for layer in self.layers:
+            self.parameters += [layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)]
+            self._masks += [layer.connections(), None]
+
+    def represent(self, index: Tensor, drawn: Tensor | None) -> Tensor:
+        """z of stream examples, and of replayed activations behind them: (n + replayed, active output units)."""
+        x = self._outputs(self._first, index, drawn)
+        for level, layer in enumerate(self.layers, self._first):
+            if level == self._cut and drawn is not None and self._replayed is not None and level > self._first:
+                x = torch.cat((x, self._replayed[drawn]))
+            x = layer(x)
+            if len(self._frozen.units[level + 1]):
+                x = torch.cat((self._outputs(level + 1, index, drawn), x), dim=1)
+        return x
+
+    def _outputs(self, level: int, index: Tensor, drawn: Tensor | None) -> Tensor:
+        """Frozen outputs at a level; replay takes part behind the cut, and at the cut where the computation begins."""
+        stream = self._frozen.stream(level, index)
+        if drawn is None or level < self._cut or (level == self._cut and level > self._first):
+            return stream
+        return torch.cat((stream, self._frozen.replayed(level, drawn)))
+
+    def mask_gradients(self) -> None:
+        """Keep absent connections at zero."""
+        for parameter, mask in zip(self.parameters, self._masks, strict=True):
+            if mask is not None and parameter.grad is not None:
+                parameter.grad.mul_(mask)
+
+    def write_back(self) -> None:
+        """Copy what was learned into the full network."""
+        for layer in self.layers:
+            layer.write_back()
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.permute(0, 2, 3, 1).contiguous() if x.ndim == 4 else x
+
+
+def _channels_first(x: Tensor) -> Tensor:
+    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
