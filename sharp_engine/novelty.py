@@ -38,12 +38,10 @@ class NoveltyScale:
 
     def __init__(self, classes: tuple[ClassMemory, ...], device: torch.device) -> None:
         usual = torch.tensor([2.0 - 2.0 * memory.ceiling for memory in classes], device=device)
-        self._usual = usual.clamp(min=_LEAST_SPREAD)  # (classes,)
+        # A class's ratio is its distance over what is usual, 2 · (1 − similarity) / usual; as a score, to be maximised:
+        self.slope = 2.0 / usual.clamp(min=_LEAST_SPREAD)  # (classes,)
+        self.offset = -self.slope
         self._references = torch.cat([memory.reference for memory in classes]).sort().values  # (r,)
-
-    def ratios(self, class_distances: Tensor) -> Tensor:
-        """Least ratio of each example over all classes, from mean distances (n, classes): (n,)."""
-        return (class_distances / self._usual).min(1).values
 
     def calibrate(self, ratios: Tensor) -> Tensor:
         """Novelty scores in [0, 1): (n,)."""
@@ -64,15 +62,40 @@ def calibrate(ltm: LongTermMemory, floor_quantile: float) -> LongTermMemory:
     ceilings = [_own_similarity(memory.vectors) for memory in ltm.classes]
     known = [ceiling for ceiling in ceilings if ceiling is not None]
     fallback = float(torch.tensor(known).median()) if known else _LONE_CEILING
+    every = _Entries(ltm.classes)
     classes = []
-    for memory, own in zip(ltm.classes, ceilings, strict=True):
+    for row, (memory, own) in enumerate(zip(ltm.classes, ceilings, strict=True)):
         ceiling = fallback if own is None else own
-        others = _others(memory, ltm.classes)
+        others = every.valid_for(row)
         floor = 0.0
         if len(others):
             floor = float(_mean_of_largest(others @ memory.vectors.T).quantile(floor_quantile))
         classes.append(replace(memory, ceiling=ceiling, floor=min(floor, ceiling - _LEAST_SPREAD)))
     return replace(ltm, classes=tuple(classes))
+
+
+class _Entries:
+    """All memories over all output units, and which of them are valid under which class's mask."""
+
+    def __init__(self, classes: tuple[ClassMemory, ...]) -> None:
+        self._masks = torch.stack([memory.mask for memory in classes])  # (classes, units)
+        device = self._masks.device
+        counts = torch.tensor([len(memory.vectors) for memory in classes], device=device)
+        self._class = torch.arange(len(classes), device=device).repeat_interleave(counts)  # (entries,)
+        self._vectors = torch.zeros(len(self._class), self._masks.shape[1], device=device)
+        for row, memory in enumerate(classes):
+            of_class = torch.nonzero(self._class == row)  # (n, 1)
+            self._vectors[of_class, torch.nonzero(memory.mask).T] = memory.vectors
+        # A memory is valid where its own mask has all units of the other: its own and later episodes.
+        masks = self._masks.float()
+        self._valid = (masks @ masks.T) >= masks.sum(1)[:, None]  # (classes, classes)
+
+    def valid_for(self, row: int) -> Tensor:
+        """Memories of other classes valid under a class's mask, normalised on it: (at most 256, units of the mask)."""
+        valid = self._valid[row][self._class] & (self._class != row)
+        chosen = torch.nonzero(valid).squeeze(1)
+        chosen = chosen[:: max(1, -(-len(chosen) // _OTHERS))]
+        return F.normalize(self._vectors[chosen][:, self._masks[row]], dim=1)
 
 
 def _own_similarity(vectors: Tensor) -> float | None:
@@ -85,16 +108,3 @@ def _own_similarity(vectors: Tensor) -> float | None:
 
 def _mean_of_largest(cosine: Tensor, at_most: int = NEIGHBOURS) -> Tensor:
     return cosine.topk(min(NEIGHBOURS, at_most, cosine.shape[1]), dim=1).values.mean(1)
-
-
-def _others(memory: ClassMemory, classes: tuple[ClassMemory, ...]) -> Tensor:
-    """Memories of other classes that are valid under this class's mask, normalised on it: (n, units of the mask)."""
-    valid = []
-    for other in classes:
-        if other.class_id != memory.class_id and bool((other.mask | ~memory.mask).all()):
-            valid.append(other.vectors[:, memory.mask[other.mask]])
-    if not valid:
-        return memory.vectors[:0]
-    others = torch.cat(valid)
-    stride = -(-len(others) // _OTHERS)
-    return F.normalize(others[::stride], dim=1)

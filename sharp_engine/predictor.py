@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sharp_engine.compact import needed_subnetwork
+from sharp_engine.compact import indices, needed_subnetwork
 from sharp_engine.config import PredictionConfig
 from sharp_engine.errors import NothingLearnedError
 from sharp_engine.front import Front
@@ -30,7 +30,10 @@ _CHUNK = 1024
 """Examples per pass: bounds the memory of a prediction."""
 
 _SHARE_TEMPERATURE = 0.1
-"""Calibrated scores become shares by a softmax at this temperature."""
+"""Calibrated scores become shares by a softmax at this temperature …"""
+
+_SHARED = 16
+"""… over this many leading classes: the others' shares are negligible."""
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -113,45 +116,89 @@ class Predictions:
 
 
 class Matcher:
-    """Compares representations with every memory. The memories stand in a grid: classes × entries, padded."""
+    """Compares representations with every memory. The memories stand in a grid: classes × depth, padded.
+
+    Similarity is 1 − distance / 2: the cosine, unless one of the two vectors is zero.
+    """
 
     def __init__(self, memories: tuple[ClassMemory, ...], units: Tensor) -> None:
         """`units`: indices, among all output units, of those that representations will have."""
         device = units.device
-        self.counts = torch.tensor([len(memory.vectors) for memory in memories], device=device)  # (classes,)
-        self.depth = int(self.counts.max())
-        grid = torch.zeros(len(memories), self.depth, len(units), device=device)
+        counts = torch.tensor([len(memory.vectors) for memory in memories], device=device)  # (classes,)
+        self.classes, self.depth, self.entries = len(memories), int(counts.max()), int(counts.sum())
+        grid = torch.zeros(self.classes, self.depth, len(units), device=device)
         masks: dict[bytes, int] = {}
         group = []
         for row, memory in enumerate(memories):
             mask = memory.mask[units]  # (units,)
             grid[row, : len(memory.vectors)][:, mask] = memory.vectors
             group.append(masks.setdefault(mask.cpu().numpy().tobytes(), len(masks)))
-        self._group = torch.tensor(group, device=device).repeat_interleave(self.depth)  # (classes · depth,)
-        flat = [np.frombuffer(key, dtype=bool) for key in masks]
-        self._masks = torch.from_numpy(np.stack(flat, axis=1)).float().to(device)  # (units, groups)
+        self._group = torch.tensor(group, device=device)  # (classes,)
+        columns = np.stack([np.frombuffer(key, dtype=bool) for key in masks], axis=1)
+        self._masks = torch.from_numpy(columns).float().to(device)  # (units, groups)
         self._memories = grid.flatten(0, 1).T.contiguous()  # (units, classes · depth)
-        self._norms = grid.flatten(0, 1).square().sum(1).round()  # (classes · depth,) 1, or 0 of a zero vector
-        absent = torch.arange(self.depth, device=device)[None, :] >= self.counts[:, None]
-        self.padding = absent.view(-1) if bool(absent.any()) else None  # (classes · depth,)
+        absent = torch.arange(self.depth, device=device)[None, :] >= counts[:, None]  # (classes, depth)
+        zero = ~absent & ~grid.any(2)
+        self._absent = absent if bool(absent.any()) else None
+        self._zero = zero if bool(zero.any()) else None
+        self._few = counts.clamp(max=NEIGHBOURS)  # (classes,) memories that a class's similarity is averaged over
 
-    def distances(self, z: Tensor) -> Tensor:
-        """Squared distances to all memories, infinite where the grid is padded: (n, classes · depth)."""
-        norms = (z * z) @ self._masks  # (n, groups) squared lengths over each mask
-        scale = torch.where(norms > 0, norms.clamp(min=1e-30).rsqrt(), 0.0)
-        cosine = (z @ self._memories).mul_(scale[:, self._group])  # (n, classes · depth)
-        constant = (norms > 0).float()[:, self._group].add_(self._norms)  # ‖φ(z)‖² + ‖φ(c)‖², nearly always 2
-        distance = constant.sub_(cosine, alpha=2.0).clamp_(min=0.0)
-        return distance if self.padding is None else distance.masked_fill_(self.padding, torch.inf)
+    def similarities(self, z: Tensor) -> Tensor:
+        """To all memories, −∞ where the grid is padded: (n, classes, depth)."""
+        norms = ((z * z) @ self._masks)[:, self._group]  # (n, classes) squared lengths over each class's mask
+        silent = norms <= 0
+        scale = norms.clamp(min=1e-30).rsqrt().masked_fill(silent, 0.0)
+        similarity = (z @ self._memories).view(len(z), self.classes, self.depth).mul_(scale[:, :, None])
+        if self._zero is not None or bool(silent.any()):  # a zero vector is 1 from all others and 0 from another zero
+            zero = torch.zeros_like(similarity[0], dtype=torch.bool) if self._zero is None else self._zero
+            same = (silent[:, :, None] == zero).float().mul_(0.5).add_(0.5)
+            similarity = torch.where(silent[:, :, None] | zero, same, similarity)
+        if self._absent is not None:
+            similarity.masked_fill_(self._absent, -torch.inf)
+        return similarity
 
-    def class_distances(self, distance: Tensor, neighbours: int = NEIGHBOURS) -> tuple[Tensor, Tensor]:
-        """Per class: mean of the nearest few distances, and the nearest one: (n, classes) each."""
-        grid = distance.view(len(distance), -1, self.depth)  # (n, classes, depth)
-        nearest = grid.topk(min(neighbours, self.depth), dim=2, largest=False, sorted=True).values
-        if self.padding is None:
-            return nearest.mean(2), nearest[:, :, 0]
-        total = torch.where(nearest.isinf(), 0.0, nearest).sum(2)
-        return total / self.counts.clamp(max=nearest.shape[2]), nearest[:, :, 0]
+    def nearest(self, similarity: Tensor, best: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Similarity and class of the k nearest memories, nearest first: (n, k) each.
+
+        They all belong to the k classes with the nearest memories, so only those are searched.
+        """
+        rows = best.topk(min(k, self.classes), dim=1).indices if k else best[:, :0].long()  # (n, c)
+        candidates = self._take(similarity, rows).flatten(1)  # (n, c · depth)
+        values, index = candidates.topk(k, dim=1)
+        return values, rows.gather(1, index // self.depth)
+
+    def leading(
+        self, similarity: Tensor, best: Tensor, slope: Tensor, offset: Tensor, count: int
+    ) -> tuple[Tensor, Tensor]:
+        """The classes with the largest slope · similarity + offset, (n, count) scores and classes.
+
+        A class's similarity is the mean over its few nearest memories, so its nearest one gives an upper bound: classes
+        whose bound is small need not be looked at.
+        """
+        bounds = best * slope + offset  # (n, classes)
+        looked = min(self.classes, 4 * count)
+        limits, rows = bounds.topk(min(looked + 1, self.classes), dim=1)
+        rows = rows[:, :looked]
+        scores = self._class_similarity(self._take(similarity, rows), rows) * slope[rows] + offset[rows]  # (n, looked)
+        scores, order = scores.topk(min(count, looked), dim=1)
+        classes = rows.gather(1, order)
+        if looked < self.classes:
+            unsure = indices(limits[:, -1] > scores[:, -1])
+            if len(unsure):
+                all_rows = torch.arange(self.classes, device=rows.device).expand(len(unsure), -1)
+                every = self._class_similarity(similarity[unsure], all_rows) * slope + offset
+                scores[unsure], classes[unsure] = every.topk(count, dim=1)
+        return scores, classes
+
+    def _take(self, similarity: Tensor, rows: Tensor) -> Tensor:
+        return similarity.gather(1, rows[:, :, None].expand(-1, -1, self.depth))
+
+    def _class_similarity(self, similarity: Tensor, rows: Tensor) -> Tensor:
+        """Mean of the few largest, per class: (n, c, depth) of classes `rows` → (n, c)."""
+        largest = similarity.topk(min(NEIGHBOURS, self.depth), dim=2).values
+        if self._absent is None:
+            return largest.mean(2)
+        return largest.masked_fill(largest.isinf(), 0.0).sum(2) / self._few[rows]
 
 
 class Predictor:
@@ -170,8 +217,10 @@ class Predictor:
         self._episodes = torch.tensor([memory.episode for memory in ltm.classes])
         self._subnetwork = needed_subnetwork(network, torch.stack([memory.mask for memory in ltm.classes]).any(0))
         self._matcher = Matcher(ltm.classes, self._subnetwork.output_units)
-        self._floor = torch.tensor([memory.floor for memory in ltm.classes], device=device)
-        self._ceiling = torch.tensor([memory.ceiling for memory in ltm.classes], device=device)
+        floor = torch.tensor([memory.floor for memory in ltm.classes], device=device)
+        ceiling = torch.tensor([memory.ceiling for memory in ltm.classes], device=device)
+        self._slope = 1.0 / (ceiling - floor)  # calibrated score = (similarity − floor) / (ceiling − floor)
+        self._offset = -floor * self._slope
         self._novelty = NoveltyScale(ltm.classes, device)
 
     @property
@@ -187,8 +236,11 @@ class Predictor:
     @torch.inference_mode()
     def novelty_ratios(self, x: Tensor) -> Tensor:
         """Uncalibrated novelty of examples: (n,)."""
-        parts = [self._matcher.distances(self.represent(part)) for part in x.split(_CHUNK)]
-        return torch.cat([self._novelty.ratios(self._matcher.class_distances(part)[0]) for part in parts])
+        return torch.cat([self._ratios(self._matcher.similarities(self.represent(part))) for part in x.split(_CHUNK)])
+
+    def _ratios(self, similarity: Tensor) -> Tensor:
+        scale = self._novelty
+        return -self._matcher.leading(similarity, similarity.amax(2), scale.slope, scale.offset, 1)[0][:, 0]
 
     @torch.inference_mode()
     def predict(self, x: Tensor, top: int, memories: int, novelty: bool) -> Predictions:
@@ -210,52 +262,42 @@ class Predictor:
         )
 
     def _predict(self, x: Tensor, top: int, memories: int, novelty: bool) -> dict[str, NDArray[Any]]:
-        distance = self._matcher.distances(self.represent(x))  # (n, classes · depth)
-        entries = int(self._matcher.counts.sum())
-        top, memories = min(top, len(self._labels)), min(memories, entries)
-        depth = self._matcher.depth
+        matcher = self._matcher
+        similarity = matcher.similarities(self.represent(x))  # (n, classes, depth)
+        best = similarity.amax(2)  # (n, classes)
+        top, memories = min(top, matcher.classes), min(memories, matcher.entries)
         majority = self._config.vote == "majority"
-        k = min(self._config.neighbours, entries) if majority else 0
-        near, index = distance.topk(max(k, memories), dim=1, largest=False)  # (n, k) nearest first
-        near_class = index // depth
-        answer: dict[str, Tensor] = {"memory": near_class[:, :memories], "memory_distance": near[:, :memories]}
-        if novelty or not majority or top > 1:
-            mean, nearest = self._matcher.class_distances(distance)  # (n, classes) each
-        if novelty:
-            answer["novelty"] = self._novelty.calibrate(self._novelty.ratios(mean))
+        k = min(self._config.neighbours, matcher.entries) if majority else 0
+        near, near_class = matcher.nearest(similarity, best, max(k, memories))
         if majority and top <= 1:
-            share, winner, best = _winner(near[:, :k], near_class[:, :k])
-            answer |= {"winner": winner, "share": share, "distance": best}
-            answer |= {
-                "top": winner[:, None][:, :top],
-                "top_share": share[:, None][:, :top],
-                "top_distance": best[:, None][:, :top],
-            }
+            share, order = _winner(near_class[:, :k])
+        elif majority:
+            votes = F.one_hot(near_class[:, :k], matcher.classes).sum(1)  # (n, classes)
+            order = _order(votes, best)[:, :top]
+            share = votes.gather(1, order) / k
         else:
-            if majority:
-                share = F.one_hot(near_class[:, :k], len(self._labels)).sum(1) / k  # (n, classes)
-                order = _order(share, nearest)[:, : max(top, 1)]
-            else:
-                score = ((1.0 - mean / 2.0) - self._floor) / (self._ceiling - self._floor)  # (n, classes)
-                share = torch.softmax(score / _SHARE_TEMPERATURE, dim=1)
-                order = score.topk(max(top, 1), dim=1).indices
-            shares, bests = share.gather(1, order), nearest.gather(1, order)
-            answer |= {"winner": order[:, 0], "share": shares[:, 0], "distance": bests[:, 0]}
-            answer |= {"top": order[:, :top], "top_share": shares[:, :top], "top_distance": bests[:, :top]}
+            score, order = matcher.leading(similarity, best, self._slope, self._offset, max(top, _SHARED))
+            share = torch.softmax(score / _SHARE_TEMPERATURE, dim=1)
+        distance = 2.0 - 2.0 * best.gather(1, order)  # (n, at least top)
+        answer = {"winner": order[:, 0], "share": share[:, 0], "distance": distance[:, 0]}
+        answer |= {"top": order[:, :top], "top_share": share[:, :top], "top_distance": distance[:, :top]}
+        answer |= {"memory": near_class[:, :memories], "memory_distance": 2.0 - 2.0 * near[:, :memories]}
+        if novelty:
+            answer["novelty"] = self._novelty.calibrate(self._ratios(similarity))
         return {key: value.cpu().numpy() for key, value in answer.items()}
 
 
-def _winner(near: Tensor, near_class: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Share, class and least distance of the vote's winner; a tie goes to the class with the nearest entry."""
+def _winner(near_class: Tensor) -> tuple[Tensor, Tensor]:
+    """Share and class of the vote's winner, (n, 1) each; a tie goes to the class with the nearest entry."""
     k = near_class.shape[1]
     votes = (near_class[:, :, None] == near_class[:, None, :]).sum(2)  # (n, k) votes of each neighbour's class
-    position = torch.arange(k, device=near.device)
-    best = (votes * k - position).argmax(1, keepdim=True)  # most votes, then nearest; (n, 1)
-    return votes.gather(1, best)[:, 0] / k, near_class.gather(1, best)[:, 0], near.gather(1, best)[:, 0]
+    position = torch.arange(k, device=near_class.device)
+    first = (votes * k - position).argmax(1, keepdim=True)  # most votes, then nearest; (n, 1)
+    return votes.gather(1, first) / k, near_class.gather(1, first)
 
 
-def _order(share: Tensor, nearest: Tensor) -> Tensor:
-    """Classes by share, then by their nearest entry: (n, classes)."""
-    by_distance = nearest.argsort(dim=1, stable=True)
-    by_share = share.gather(1, by_distance).argsort(dim=1, descending=True, stable=True)
-    return by_distance.gather(1, by_share)
+def _order(votes: Tensor, best: Tensor) -> Tensor:
+    """Classes by votes, then by their nearest entry: (n, classes)."""
+    by_distance = best.argsort(dim=1, descending=True, stable=True)
+    by_votes = votes.gather(1, by_distance).argsort(dim=1, descending=True, stable=True)
+    return by_distance.gather(1, by_votes)
