@@ -65,12 +65,13 @@ def check_frozen(before: Network, after: Network) -> None:
 
 
 def check_nothing_forgotten(before: Learner, after: Learner, x: Tensor) -> None:
-    """4: classes that had left STM keep their memories, their masked representation of any input and their predictions.
+    """4: classes older than m episodes keep their memories, their masked representations and their predictions.
 
-    Classes that came back or were forgotten in between are not compared. x: (n, *input shape), any inputs.
+    They have left STM, or are replayed only for the sake of younger ones. Classes that came back or were forgotten in
+    between are not compared. x: (n, *input shape), any inputs.
     """
-    held = {stored.class_id for stored in before.stm.classes}
-    left = {memory.class_id: memory for memory in before.ltm.classes if memory.class_id not in held}
+    oldest = before.episodes - before.config.memory.episodes
+    left = {memory.class_id: memory for memory in before.ltm.classes if memory.episode <= oldest}
     pairs = [(left[now.class_id], now) for now in after.ltm.classes if now.class_id in left]
     pairs = [(was, now) for was, now in pairs if was.episode == now.episode]
     if not pairs:
@@ -97,7 +98,7 @@ def check_budgets(learner: Learner) -> None:
     """5: STM stays within its bytes (between episodes), LTM within its entries per class; both know when and who."""
     stm, memory = learner.stm, learner.config.memory
     _require(stm.nbytes <= stm.budget, f"STM takes {stm.nbytes} bytes of {stm.budget}")
-    for held in stm.classes:
+    for held in stm.classes if memory.stm_share == "even" else ():
         _require(
             held.episode > learner.episodes - memory.episodes, f"STM holds an activation of episode {held.episode}"
         )

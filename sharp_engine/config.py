@@ -165,7 +165,8 @@ class MemoryConfig:
     stm_choice: StmChoice = "random"
     """Which examples it keeps: at random, or by herding (their mean approximates the class mean of representations)."""
     stm_share: StmShare = "even"
-    """How capacity is spread over the classes held: evenly, or fading with the age of their episode."""
+    """How capacity is spread over the classes held: evenly over the newest m episodes, or fading with the age of their
+    episode, so that older classes still take part in replay with a few examples each."""
     stm_bits: int = 8
     """Bits per stored value."""
     stm_sparse: bool = False

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sharp_engine import novelty
 from sharp_engine.compact import CompactNetwork, active_subnetwork
-from sharp_engine.config import LearnerConfig, TrainingConfig
+from sharp_engine.config import LearnerConfig, MemoryConfig, TrainingConfig
 from sharp_engine.errors import NonFiniteLossError, SilentNetworkError
 from sharp_engine.front import Front
 from sharp_engine.labels import Labels
@@ -211,7 +211,7 @@ def consolidate(
     subnetwork = active_subnetwork(network)
     arrivals = list(_arrivals(network, subnetwork, trainer, episode.number, config, generator))
     stm = stm.admit(arrivals)
-    ltm = _write(ltm, stm, network, subnetwork, episode.number, config.memory.ltm_per_class)
+    ltm = _write(ltm, stm, network, subnetwork, episode.number, config.memory)
     ltm = novelty.calibrate(ltm, config.prediction.floor_quantile)
     predictor = Predictor(front, network, ltm, labels, config.prediction)
     ltm = _refer(ltm, predictor, trainer, episode, generator)
@@ -251,15 +251,17 @@ def _write(
     network: Network,
     subnetwork: CompactNetwork,
     episode: int,
-    per_class: int,
+    config: MemoryConfig,
 ) -> LongTermMemory:
     """Step 8: representations of every class in STM, masked by the rank that its age asks for."""
     references = {memory.class_id: memory.reference for memory in ltm.classes}
     ranks = network.layers[-1].ranks
     written: list[ClassMemory] = []
     for stored in stm.classes:
+        if stored.episode < episode - config.episodes:
+            continue  # replayed still, but its units are frozen: what LTM has of it stays true
         h = stm.activations(
-            replace(stored, packed=stored.packed.take(torch.arange(min(per_class, len(stored.packed)))))
+            replace(stored, packed=stored.packed.take(torch.arange(min(config.ltm_per_class, len(stored.packed)))))
         )
         z = torch.zeros(len(h), len(ranks), device=ranks.device)
         z[:, subnetwork.output_units] = subnetwork.f(subnetwork.replayable(h.to(ranks.device)))

@@ -1,8 +1,9 @@
 """How short-term memory packs activations into bytes.
 
-Each activation is min-max quantised on its own to 2^bits levels (section 3 of the paper's supplement, for 8 bits). With
-`sparse`, values that quantise to zero cost one bit in a bitmap and nothing else, and channels that replay cannot use
-are not stored at all. A constant activation survives the round trip exactly.
+Each activation is min-max quantised on its own to 2^bits levels: evenly spaced at 8 bits (the paper's supplement,
+section C.2), quadratically below: finer near the least value, where most activations lie. With `sparse`, values that
+quantise to zero cost one bit in a bitmap and nothing else, and channels that replay cannot use are not stored at all.
+A constant activation survives the round trip exactly.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def pack(h: Tensor, bits: int, sparse: bool, useful: Tensor) -> Packed:
         low = np.minimum(low, 0.0)  # so that zero is a level of its own
     levels = 2**bits - 1
     span = np.where(high > low, high - low, 1.0).astype(np.float32)
-    codes = np.rint((values - low[:, None]) / span[:, None] * levels).astype(np.uint8)  # (n, values)
+    height = (values - low[:, None]) / span[:, None]  # (n, values) in [0, 1]
+    codes = np.rint((height if bits == 8 else np.sqrt(height)) * levels).astype(np.uint8)
     pieces = [_encode(row, bits, sparse) for row in codes]
     sizes = torch.tensor([0] + [len(piece) for piece in pieces], dtype=torch.int64)
     data = torch.from_numpy(np.concatenate(pieces)) if pieces else torch.zeros(0, dtype=torch.uint8)
@@ -92,7 +94,8 @@ def unpack(packed: Packed, shape: tuple[int, ...]) -> Tensor:
         else np.zeros((0, count), dtype=np.uint8)
     )
     low, high = packed.scales[:, :1], packed.scales[:, 1:]  # (n, 1)
-    values = low + torch.from_numpy(codes).float() * ((high - low) / (2**packed.bits - 1))  # (n, values)
+    height = torch.from_numpy(codes).float() / (2**packed.bits - 1)  # (n, values) in [0, 1]
+    values = low + (high - low) * (height if packed.bits == 8 else height.square())
     h = torch.zeros(len(packed), *shape)
     h[:, packed.channels] = values.view(len(packed), kept, *shape[1:])
     return h

@@ -71,8 +71,8 @@ class ShortTermMemory:
         return replace(self, classes=tuple(s for s in self.classes if s.class_id not in new) + fitted)
 
     def purge(self, episode: int, m: int) -> ShortTermMemory:
-        """Keep the newest m episodes up to `episode`, within the budget."""
-        recent = [stored for stored in self.classes if stored.episode > episode - m]
+        """Keep the newest m episodes up to `episode`, within the budget; fading shares keep older ones too, thinly."""
+        recent = [stored for stored in self.classes if stored.episode > episode - m or self.share == "fading"]
         return replace(self, classes=_fit(recent, self.budget, self.share, least=0))
 
     def forget(self, class_id: int) -> ShortTermMemory:
