@@ -1,0 +1,1 @@
+"""The `sharp` command: everything that is done from a terminal."""

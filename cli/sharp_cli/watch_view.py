@@ -1,0 +1,188 @@
+"""What `sharp watch` draws: units by rank, capacity left, memories, backlog, throughput, what happened."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from sharp.v1 import episode_pb2, learner_admin_pb2, learner_pb2, statistics_pb2
+from sharp_cli.output import size, span
+from sharp_cli.plain import enum_name, to_plain
+
+WIDTH = 100
+"""Characters of the widest picture."""
+
+BESIDE_BAR = 52
+"""Characters of a line that a layer's bar does not get."""
+
+METER = 16
+"""Characters of a meter of bytes."""
+
+EVENTS = 6
+"""How many of the latest events are shown."""
+
+RANK_COLOURS = ("bright_yellow", "cyan", "dodger_blue2", "blue", "purple", "magenta", "deep_pink4", "grey50")
+"""Colours of the ranks 1, 2, 3, …; all older ones have the last."""
+
+_STATES = {"idle": "green", "training": "yellow", "waiting": "yellow", "changing": "magenta"}
+
+
+class WatchView:
+    """Draws the latest status of a learner."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._status: learner_pb2.LearnerStatus | None = None
+        self._events: deque[Text] = deque(maxlen=EVENTS)
+
+    def take(self, message: learner_admin_pb2.WatchLearnerResponse) -> None:
+        """Take in news."""
+        self._status = message.status
+        for event in message.events:
+            text = describe_event(event)
+            if text is not None:
+                self._events.append(text)
+
+    def render(self, width: int) -> RenderableType:
+        """Draw it, as wide as the terminal at most."""
+        width = min(width, WIDTH)
+        status = self._status
+        if status is None:
+            return Text("waiting for the first word …", style="dim")
+        parts: list[RenderableType] = [_head(status)]
+        if status.HasField("progress"):
+            parts.append(_progress(status))
+        parts += [Rule(style="dim"), _layers(status, max(10, width - BESIDE_BAR)), Rule(style="dim"), _facts(status)]
+        if self._events:
+            parts += [Rule(style="dim"), *self._events]
+        return Panel(Group(*parts), title=f"[bold]{self._name}[/]", title_align="left", border_style="dim", width=width)
+
+
+def _head(status: learner_pb2.LearnerStatus) -> Text:
+    state = enum_name(status, "state")
+    return Text.assemble(
+        (f"{state:<10}", _STATES.get(state, "")),
+        ("version ", "dim"),
+        (f"{status.model_version}   ", "bold"),
+        ("episodes learned ", "dim"),
+        (f"{status.episodes_learned}   ", "bold"),
+        ("classes ", "dim"),
+        (f"{status.memories.classes}   ", "bold"),
+        (status.time.ToJsonString()[11:19], "dim"),
+    )
+
+
+def _progress(status: learner_pb2.LearnerStatus) -> Table:
+    progress = status.progress
+    words = [f"phase {progress.phase} of {progress.phases}", f"epoch {progress.epoch} of {progress.epochs}"]
+    if progress.HasField("loss"):
+        words.append(f"loss {progress.loss:.3f}")
+    if progress.HasField("time_left"):
+        words.append(f"{span(progress.time_left.seconds)} left")
+    row = Table.grid(padding=(0, 2))
+    row.add_row(
+        Text(f"episode {status.training_episode}", style="yellow"),
+        ProgressBar(total=1.0, completed=progress.fraction, width=30, complete_style="yellow"),
+        Text(" · ".join(words)),
+    )
+    return row
+
+
+def _layers(status: learner_pb2.LearnerStatus, width: int) -> RenderableType:
+    if not status.layers:
+        return Text("no layers yet: the first batch settles the architecture", style="dim")
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(max_width=16, overflow="ellipsis", no_wrap=True)
+    for justify in ("left", "right", "right", "right"):
+        rows.add_column(justify=justify, no_wrap=True)
+    rows.add_row(*(Text(word, style="dim") for word in ("layer", "units by rank", "idle", "units", "density")))
+    for layer in status.layers:
+        share = layer.idle / max(1, layer.units)
+        style = "red" if share < 0.05 else "yellow" if share < 0.2 else "green"
+        idle = Text("pretrained", style="dim") if layer.pretrained else Text(f"{share:.0%}", style=style)
+        rows.add_row(layer.name, rank_bar(layer, width), idle, f"{layer.units}", f"{layer.density:.2f}")
+    legend = Text("■ training  ", style=RANK_COLOURS[0])
+    legend.append("■ 1 episode ago  ", style=RANK_COLOURS[1]).append("■ 2  ", style=RANK_COLOURS[2])
+    legend.append("■ 3  ", style=RANK_COLOURS[3]).append("■ older  ", style=RANK_COLOURS[-1]).append("░ idle", "dim")
+    return Group(rows, legend)
+
+
+def rank_bar(layer: statistics_pb2.LayerStatistics, width: int) -> Text:
+    """Draw the units of a layer by rank, the youngest first, the idle ones last."""
+    if layer.pretrained:
+        return Text("▒" * width, style="dim")
+    ranks = sorted((count.rank, count.units) for count in layer.ranks)
+    parts = [(rank, units) for rank, units in ranks if rank > 0] + [(0, units) for rank, units in ranks if rank == 0]
+    total = max(1, sum(units for _, units in parts))
+    bar, done, drawn = Text(), 0, 0
+    for rank, units in parts:
+        done += units
+        # Each boundary is rounded by itself, so that the whole is always as wide as the bar.
+        end = round(width * done / total)
+        if rank == 0:
+            bar.append("░" * (end - drawn), style="dim")
+        else:
+            bar.append("█" * (end - drawn), style=RANK_COLOURS[min(rank, len(RANK_COLOURS)) - 1])
+        drawn = end
+    return bar
+
+
+def _facts(status: learner_pb2.LearnerStatus) -> Table:
+    memories, backlog, rates = status.memories, status.backlog, status.throughput
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="dim", min_width=10)
+    rows.add_column(width=METER)
+    rows.add_column()
+    rows.add_row(
+        "short-term",
+        _meter(memories.stm_bytes, memories.stm_bytes_limit),
+        f"{size(memories.stm_bytes)} of {size(memories.stm_bytes_limit)}, {memories.stm_entries:,} examples",
+    )
+    rows.add_row("long-term", "", f"{size(memories.ltm_bytes)}, {memories.ltm_entries:,} memories")
+    rows.add_row(
+        "backlog",
+        _meter(backlog.bytes, backlog.bytes_limit),
+        f"{size(backlog.bytes)} of {size(backlog.bytes_limit)}, {backlog.episodes_waiting} episodes waiting, "
+        f"{backlog.episodes_parked} parked",
+    )
+    rows.add_row("behind", "", f"{backlog.lag_examples:,} examples, {span(backlog.lag.seconds)}")
+    rows.add_row(
+        "examples/s",
+        "",
+        f"taken {rates.examples_ingested_per_second:,.0f} · trained {rates.examples_trained_per_second:,.0f} · "
+        f"predicted {rates.examples_predicted_per_second:,.0f}",
+    )
+    if status.damaged_snapshots:
+        rows.add_row("damaged", "", Text(f"{status.damaged_snapshots} snapshots, see `sharp status`", style="red"))
+    return rows
+
+
+def _meter(used: int, limit: int) -> ProgressBar:
+    style = "red" if limit and used / limit > 0.9 else "cyan"
+    return ProgressBar(total=max(1, limit), completed=used, width=METER, complete_style=style, finished_style=style)
+
+
+def describe_event(event: episode_pb2.EpisodeEvent) -> Text | None:
+    """Tell what happened to an episode in a line. None: progress, or something newer than this."""
+    kind = event.WhichOneof("event")
+    if kind == "closed":
+        words, style = f"closed by {enum_name(event.closed, 'closed_by')}, {event.closed.examples:,} examples", ""
+    elif kind == "started":
+        words, style = f"started, try {event.started.attempt} of {event.started.attempts}", "yellow"
+    elif kind == "learned":
+        new = ", ".join(map(str, to_plain(event.learned.statistics.new_classes)))
+        words, style = f"learned, version {event.learned.model_version}{f', new: {new}' if new else ''}", "green"
+    elif kind == "parked":
+        words, style = f"parked: {event.parked.detail}", "red"
+    elif kind == "discarded":
+        words, style = f"discarded: {enum_name(event.discarded, 'reason')}", "red"
+    else:
+        return None
+    at = event.time.ToJsonString()[11:19]
+    return Text.assemble((f"{at}  ", "dim"), (f"episode {event.episode} {words}", style))

@@ -1,0 +1,191 @@
+"""A handle on one learner, for asyncio."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from sharp.v1 import learner_admin_pb2, learner_pb2, parked_pb2, snapshot_pb2
+
+from ._async_learn_stream import AsyncLearnStream
+from ._batching import Backpressure, Boundaries, check_learner_name
+from ._errors import SharpError
+from ._failures import local_error
+from ._labels import Label, to_labels
+from ._reasons import LabelCountMismatchError
+from ._requests import LabelKind
+from ._results import Evaluation, Prediction, evaluate
+
+if TYPE_CHECKING:
+    from ._async_client import AsyncClient
+
+
+class AsyncLearner:
+    """One learner of a server: the client's methods without the name, for asyncio."""
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self._client, self.name = client, check_learner_name(name)
+
+    def __repr__(self) -> str:
+        return f"<AsyncLearner {self.name!r} at {self._client.address}>"
+
+    def learn(
+        self,
+        *,
+        stream_id: str | None = None,
+        boundaries: Boundaries = "explicit",
+        backpressure: Backpressure = "block",
+        create: bool = True,
+        from_start: bool = False,
+    ) -> AsyncLearnStream:
+        """Open a stream to teach the learner, which is made if it is missing; see `AsyncClient.learn`."""
+        return self._client.learn(
+            self.name,
+            stream_id=stream_id,
+            boundaries=boundaries,
+            backpressure=backpressure,
+            create=create,
+            from_start=from_start,
+        )
+
+    async def predict(
+        self,
+        x: Any,
+        *,
+        top_k: int = 0,
+        nearest_memories: int = 0,
+        novelty: bool = False,
+        min_model_version: int = 0,
+        resize: bool = False,
+        timeout: float | None = None,
+    ) -> Prediction:
+        """Predict the class of each example.
+
+        `x` is a batch: an array (numpy, torch, anything with `__array__`) of vectors `(n, features)` or images
+        `(n, channels, height, width)` or `(n, height, width)`, uint8 or floating; or image files: a list of paths, PIL
+        images or bytes, or a single one, which `resize` lets the server resize. Large arrays go in several messages.
+        `min_model_version` waits until that version serves: give `report.model_version` to read your own writes.
+        """
+        return await self._client.predict(
+            self.name,
+            x,
+            top_k=top_k,
+            nearest_memories=nearest_memories,
+            novelty=novelty,
+            min_model_version=min_model_version,
+            resize=resize,
+            timeout=timeout,
+        )
+
+    def predict_stream(
+        self,
+        batches: Iterable[Any] | AsyncIterable[Any],
+        *,
+        top_k: int = 0,
+        nearest_memories: int = 0,
+        novelty: bool = False,
+        resize: bool = False,
+        return_failures: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncIterator[Prediction | SharpError]:
+        """Predict batch after batch over one call; see `Client.predict_stream`."""
+        return self._client.predict_stream(
+            self.name,
+            batches,
+            top_k=top_k,
+            nearest_memories=nearest_memories,
+            novelty=novelty,
+            resize=resize,
+            return_failures=return_failures,
+            timeout=timeout,
+        )
+
+    async def evaluate(
+        self, x: Any, y: Any, *, min_model_version: int = 0, resize: bool = False, timeout: float | None = None
+    ) -> Evaluation:
+        """Predict labelled examples and compare: accuracy, in all and per class, and the confusion matrix."""
+        truth = to_labels(y)
+        prediction = await self.predict(x, min_model_version=min_model_version, resize=resize, timeout=timeout)
+        if len(prediction) != len(truth):
+            raise local_error(
+                LabelCountMismatchError,
+                f"there are {len(prediction)} examples and {len(truth)} labels",
+                examples=len(prediction),
+                labels=len(truth),
+            )
+        return evaluate(truth, prediction)
+
+    async def create(
+        self,
+        *,
+        preset: str = "",
+        overrides: Mapping[str, Any] | None = None,
+        input_shape: Sequence[int] = (),
+        label_kind: LabelKind | None = None,
+        seed: int = 0,
+    ) -> learner_pb2.Learner:
+        """Make the learner; see `Client.create_learner`."""
+        return await self._client.create_learner(
+            self.name, preset=preset, overrides=overrides, input_shape=input_shape, label_kind=label_kind, seed=seed
+        )
+
+    async def get(self) -> learner_pb2.Learner:
+        """Tell everything about the learner."""
+        return await self._client.get_learner(self.name)
+
+    async def status(self) -> learner_pb2.LearnerStatus:
+        """Tell what the learner is doing."""
+        return (await self._client.get_learner(self.name)).status
+
+    def watch(self, *, min_interval: float = 0.0) -> AsyncIterator[learner_admin_pb2.WatchLearnerResponse]:
+        """Yield the status at once and after every change; see `Client.watch_learner`."""
+        return self._client.watch_learner(self.name, min_interval=min_interval)
+
+    async def delete(self) -> learner_admin_pb2.DeleteLearnerResponse:
+        """Delete the learner with all it has."""
+        return await self._client.delete_learner(self.name)
+
+    async def forget(
+        self, label: Label, *, older_snapshots: Literal["list", "delete"] = "list"
+    ) -> learner_admin_pb2.ForgetClassResponse:
+        """Make the learner forget a class."""
+        return await self._client.forget_class(self.name, label, older_snapshots=older_snapshots)
+
+    async def snapshot(self, note: str = "") -> snapshot_pb2.Snapshot:
+        """Save the version that serves, and keep it until it is deleted."""
+        return await self._client.create_snapshot(self.name, note=note)
+
+    async def snapshots(self) -> list[snapshot_pb2.Snapshot]:
+        """List the snapshots, newest first."""
+        return await self._client.list_snapshots(self.name)
+
+    async def restore(self, snapshot_id: str) -> snapshot_pb2.RestoreSnapshotResponse:
+        """Make the learner what it was when a snapshot was taken."""
+        return await self._client.restore_snapshot(self.name, snapshot_id)
+
+    async def delete_snapshot(self, snapshot_id: str) -> snapshot_pb2.DeleteSnapshotResponse:
+        """Delete a snapshot."""
+        return await self._client.delete_snapshot(self.name, snapshot_id)
+
+    async def export_to(self, path: str | os.PathLike[str], *, snapshot_id: str = "") -> snapshot_pb2.Snapshot:
+        """Write a snapshot, the newest if none is named, to a file."""
+        return await self._client.export_snapshot(self.name, path, snapshot_id=snapshot_id)
+
+    async def import_from(
+        self, path: str | os.PathLike[str], *, restore: bool = False, note: str = ""
+    ) -> snapshot_pb2.ImportSnapshotResponse:
+        """Take in the snapshot in a file; with `restore`, become what it holds."""
+        return await self._client.import_snapshot(self.name, path, restore=restore, note=note)
+
+    async def parked(self) -> list[parked_pb2.ParkedEpisode]:
+        """List the episodes that could not be learned."""
+        return await self._client.list_parked_episodes(self.name)
+
+    async def retry(self, episode: int) -> parked_pb2.RetryParkedEpisodeResponse:
+        """Put a parked episode back in the queue."""
+        return await self._client.retry_parked_episode(self.name, episode)
+
+    async def discard(self, episode: int) -> parked_pb2.DiscardParkedEpisodeResponse:
+        """Give up a parked episode."""
+        return await self._client.discard_parked_episode(self.name, episode)

@@ -1,0 +1,85 @@
+"""From what a producer sends to the messages of a learn stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from sharp.v1 import learning_pb2
+
+from ._failures import local_error
+from ._inputs import OVERHEAD_BYTES, split, to_examples
+from ._labels import check_kind, encode_labels, label_sizes, to_labels
+from ._options import BATCH_EXAMPLES, MESSAGE_BYTES
+from ._reasons import LabelCountMismatchError, NameInvalidError
+
+Boundaries = Literal["explicit", "automatic"]
+"""Where episodes end: where the producer says, or where the server finds that the stream has changed."""
+
+Backpressure = Literal["block", "fail"]
+"""What happens at the learner's byte limit: sending waits, or fails with JournalFullError."""
+
+_BOUNDARIES = {"explicit": learning_pb2.BOUNDARIES_EXPLICIT, "automatic": learning_pb2.BOUNDARIES_AUTOMATIC}
+_BACKPRESSURE = {"block": learning_pb2.BACKPRESSURE_BLOCK, "fail": learning_pb2.BACKPRESSURE_FAIL}
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def check_learner_name(name: str) -> str:
+    """Refuse a name that no learner can have."""
+    if not (1 <= len(name) <= 63 and set(name) <= _NAME_CHARACTERS and name[0].isalnum()):
+        raise local_error(
+            NameInvalidError,
+            f"{name!r} is no name for a learner: 1 to 63 of letters, digits, '.', '_' and '-', a letter or digit first",
+            name=name,
+        )
+    return name
+
+
+def opening(
+    learner: str, stream_id: str, boundaries: Boundaries, backpressure: Backpressure, create: bool
+) -> learning_pb2.Open:
+    """Write the first message of a stream."""
+    check_learner_name(learner)
+    if not (1 <= len(stream_id) <= 128 and set(stream_id) <= _NAME_CHARACTERS | {":", "/"}):
+        raise local_error(
+            NameInvalidError,
+            f"{stream_id!r} is no id for a stream: 1 to 128 of letters, digits, '.', '_', ':', '/' and '-'",
+            name=stream_id,
+        )
+    if boundaries not in _BOUNDARIES:
+        raise ValueError(f"boundaries must be one of {sorted(_BOUNDARIES)}, not {boundaries!r}")
+    if backpressure not in _BACKPRESSURE:
+        raise ValueError(f"backpressure must be one of {sorted(_BACKPRESSURE)}, not {backpressure!r}")
+    return learning_pb2.Open(
+        learner=learner,
+        stream_id=stream_id,
+        boundaries=_BOUNDARIES[boundaries],
+        backpressure=_BACKPRESSURE[backpressure],
+        create_if_missing=create,
+    )
+
+
+def to_batches(
+    x: Any, y: Any, resize: bool, opened: learning_pb2.Opened, largest: int
+) -> Iterator[tuple[learning_pb2.Batch, int, int]]:
+    """Check labelled examples and cut them into batches under the server's limits: batch, bytes, examples.
+
+    `largest` bounds the bytes of a batch further, so that several are under way at once.
+    Everything is checked before the first batch comes out, so that a fault at the end of an array leaves nothing sent.
+    """
+    examples, labels = to_examples(x, resize=resize), to_labels(y)
+    if len(examples) != len(labels):
+        raise local_error(
+            LabelCountMismatchError,
+            f"there are {len(examples)} examples and {len(labels)} labels",
+            examples=len(examples),
+            labels=len(labels),
+        )
+    examples.check_shape(opened.input_shape)
+    check_kind(labels, opened.label_kind)
+    sizes = examples.sizes() + label_sizes(labels)
+    limit_bytes = min(opened.message_bytes_limit or MESSAGE_BYTES, max(largest, int(sizes.max()) + OVERHEAD_BYTES))
+    parts = list(split(sizes, limit_bytes, opened.batch_examples_limit or BATCH_EXAMPLES))
+    for part in parts:
+        batch = learning_pb2.Batch(inputs=examples.encode(part.start, part.stop), labels=encode_labels(labels[part]))
+        yield batch, int(sizes[part].sum()), part.stop - part.start

@@ -1,0 +1,94 @@
+"""Snapshots on their way between files and the wire: whole and with the right checksum, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sharp.v1 import snapshot_pb2
+
+from ._batching import check_learner_name
+from ._failures import local_error
+from ._reasons import ChecksumMismatchError, SnapshotMalformedError, UnexpectedMessageError
+
+CHUNK_BYTES = 2**20
+"""Bytes of one message."""
+
+
+class SnapshotReceiver:
+    """Writes the file of a snapshot as its parts come; the file is there after `finish`, and not before."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._snapshot: snapshot_pb2.Snapshot | None = None
+        self._digest = hashlib.sha256()
+        self._size = 0
+        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.", suffix=".part")
+        self._file, self._temporary = os.fdopen(handle, "wb"), Path(name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def receive(self, message: snapshot_pb2.ExportSnapshotResponse) -> None:
+        """Take in one part."""
+        part = message.WhichOneof("part")
+        if (part == "snapshot") != (self._snapshot is None):
+            raise local_error(UnexpectedMessageError, f"a message with {part} came out of turn", found=part)
+        if part == "snapshot":
+            self._snapshot = message.snapshot
+        else:
+            self._file.write(message.chunk)
+            self._digest.update(message.chunk)
+            self._size += len(message.chunk)
+
+    def finish(self) -> snapshot_pb2.Snapshot:
+        """Check size and SHA-256, and put the file in its place."""
+        snapshot = self._snapshot
+        if snapshot is None or self._size != snapshot.size_bytes:
+            expected = 0 if snapshot is None else snapshot.size_bytes
+            raise local_error(
+                SnapshotMalformedError,
+                f"{self._size} bytes came where {expected} were announced",
+                defect="size",
+            )
+        if self._digest.digest() != snapshot.sha256:
+            raise local_error(
+                ChecksumMismatchError,
+                "the bytes that came do not have the SHA-256 that was announced",
+                expected=snapshot.sha256.hex(),
+                found=self._digest.hexdigest(),
+            )
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._temporary.chmod(0o644)
+        self._temporary.replace(self._path)
+        return snapshot
+
+
+def import_requests(
+    learner: str, path: str | os.PathLike[str], *, restore: bool, note: str
+) -> Iterator[snapshot_pb2.ImportSnapshotRequest]:
+    """Read a file into messages, its size and SHA-256 first."""
+    check_learner_name(learner)
+    with Path(path).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").digest()
+        size = file.tell()
+        if size == 0:
+            raise local_error(SnapshotMalformedError, f"{path} is empty", defect="size")
+        file.seek(0)
+        header = snapshot_pb2.ImportHeader(learner=learner, size_bytes=size, sha256=digest, restore=restore, note=note)
+        yield snapshot_pb2.ImportSnapshotRequest(header=header)
+        while chunk := file.read(CHUNK_BYTES):
+            yield snapshot_pb2.ImportSnapshotRequest(chunk=chunk)

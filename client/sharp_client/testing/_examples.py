@@ -1,0 +1,80 @@
+"""Reads the examples of a request, with the checks of a real server."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import numpy as np
+
+from sharp.v1 import tensor_pb2
+
+from .._reasons import (
+    DtypeUnsupportedError,
+    FieldInvalidError,
+    ImageMalformedError,
+    NonFiniteValuesError,
+    ShapeMismatchError,
+    TensorSizeMismatchError,
+    TooManyExamplesError,
+)
+from ._refusals import refuse
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_DTYPES: dict[int, Any] = {tensor_pb2.DTYPE_UINT8: np.uint8, tensor_pb2.DTYPE_FLOAT32: np.dtype("<f4")}
+
+
+def read_examples(inputs: tensor_pb2.Inputs, expected: list[int], limit: int) -> Array:
+    """Give the examples as float64 in the learner's shape (n, …)."""
+    kind = inputs.WhichOneof("kind")
+    if kind == "tensor":
+        x = _read_tensor(inputs.tensor)
+    elif kind == "images":
+        x = _read_images(inputs.images, expected)
+    else:
+        raise refuse(FieldInvalidError, "inputs are missing", field="inputs")
+    if expected and list(x.shape[1:]) != list(expected):
+        found = list(x.shape[1:])
+        raise refuse(ShapeMismatchError, f"expected {expected}, not {found}", expected=expected, found=found)
+    if len(x) > limit:
+        raise refuse(TooManyExamplesError, f"{len(x)} examples, over {limit}", examples=len(x), limit=limit)
+    return x
+
+
+def _read_tensor(tensor: tensor_pb2.Tensor) -> Array:
+    dtype = _DTYPES.get(tensor.dtype)
+    if dtype is None:
+        raise refuse(DtypeUnsupportedError, "no such dtype", dtype=tensor.dtype)
+    if len(tensor.shape) not in (2, 4) or 0 in tensor.shape:
+        raise refuse(ShapeMismatchError, f"no batch has the shape {list(tensor.shape)}", found=list(tensor.shape))
+    size = math.prod(tensor.shape) * np.dtype(dtype).itemsize
+    if len(tensor.data) != size:
+        raise refuse(TensorSizeMismatchError, "wrong number of bytes", expected=size, found=len(tensor.data))
+    x = np.frombuffer(tensor.data, dtype).reshape(tensor.shape).astype(np.float64)
+    if dtype is np.uint8:
+        return x / 255
+    finite = np.isfinite(x.reshape(len(x), -1)).all(axis=1)
+    if not finite.all():
+        raise refuse(NonFiniteValuesError, "a value is not finite", example=int(np.argmin(finite)))
+    return x
+
+
+def _read_images(encoded: tensor_pb2.EncodedImages, expected: list[int]) -> Array:
+    from PIL import Image  # only where a test sends image files
+
+    images = []
+    for index, data in enumerate(encoded.images):
+        try:
+            image: Image.Image = Image.open(io.BytesIO(data))
+            grey = expected[0] == 1 if len(expected) == 3 else image.mode in ("1", "L", "I;16")
+            image = image.convert("L" if grey else "RGB")
+        except Exception:
+            raise refuse(ImageMalformedError, f"image {index} can't be read", example=index) from None
+        if encoded.resize and len(expected) == 3:
+            image = image.resize((expected[2], expected[1]), Image.Resampling.BILINEAR)
+        pixels = np.asarray(image, dtype=np.float64) / 255
+        images.append(pixels[None] if grey else pixels.transpose(2, 0, 1))
+    if not images or len({image.shape for image in images}) != 1:
+        raise refuse(ShapeMismatchError, "images must be of one size, at least one", found=len(images))
+    return np.stack(images)

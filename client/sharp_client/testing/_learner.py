@@ -1,0 +1,271 @@
+"""A learner that knows a class by the mean of its examples."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sharp.v1 import episode_pb2, label_pb2, learner_pb2, learning_pb2, parked_pb2, snapshot_pb2, statistics_pb2
+
+from .._labels import Label, encode_label, encode_labels
+from .._reasons import NothingLearnedError, SnapshotMalformedError
+from ._refusals import refuse
+
+Array = np.ndarray[Any, np.dtype[Any]]
+UNITS = 96
+"""Units of the one layer that the fake pretends to have; each episode takes a twelfth of them."""
+
+
+@dataclass
+class KnownClass:
+    """What is known of one class."""
+
+    mean: list[float]
+    count: int
+    episode: int
+
+
+@dataclass
+class Episode:
+    """Examples on their way to be learned."""
+
+    x: list[Array]
+    y: list[Label]
+    stream_id: str
+    first_sequence: int
+    number: int = 0
+
+
+@dataclass
+class FakeStream:
+    """What the server keeps of a learn stream."""
+
+    boundaries: learning_pb2.Boundaries.ValueType
+    last_sequence: int = 0
+    open: Episode | None = None
+    history: list[episode_pb2.EpisodeEvent] = field(default_factory=list)
+    owner: object = None
+
+
+class FakeLearner:
+    """One learner. Episodes are learned the moment they are closed."""
+
+    def __init__(self, name: str, config: learner_pb2.LearnerConfig) -> None:
+        self.name, self.config, self.uid = name, config, uuid.uuid4().hex
+        self.input_shape = list(config.input_shape)
+        self.label_kind: label_pb2.LabelKind.ValueType = config.label_kind
+        self.classes: dict[Label, KnownClass] = {}
+        self.forgotten: set[Label] = set()
+        self.model_version = 0
+        self.episodes_learned = 0
+        self.episodes = 0
+        self.streams: dict[str, FakeStream] = {}
+        self.snapshots: dict[str, tuple[snapshot_pb2.Snapshot, bytes]] = {}
+        self.parked: dict[int, tuple[parked_pb2.ParkedEpisode, Episode]] = {}
+        self.events: list[episode_pb2.EpisodeEvent] = []
+        self.created = time.time()
+
+    def close_episode(
+        self, stream: FakeStream, last_sequence: int, closed_by: episode_pb2.ClosedBy.ValueType
+    ) -> list[episode_pb2.EpisodeEvent]:
+        """Close the open episode of a stream and learn it, or park it if it has no two examples of one class."""
+        episode = stream.open
+        if episode is None:
+            return []
+        stream.open = None
+        self.episodes += 1
+        episode.number = self.episodes
+        closed = episode_pb2.EpisodeClosed(
+            closed_by=closed_by,
+            first_sequence=episode.first_sequence,
+            last_sequence=last_sequence,
+            examples=len(episode.y),
+            classes=len(set(episode.y)),
+        )
+        events = [episode_pb2.EpisodeEvent(episode=episode.number, closed=closed)]
+        if len(set(episode.y)) == len(episode.y):
+            parked = episode_pb2.EpisodeParked(
+                reason=episode_pb2.PARK_REASON_NO_POSITIVE_PAIR, detail="no two examples share a class", attempts=1
+            )
+            self.parked[episode.number] = (
+                parked_pb2.ParkedEpisode(
+                    episode=episode.number,
+                    stream_id=episode.stream_id,
+                    parked=parked,
+                    examples=len(episode.y),
+                    size_bytes=sum(x.nbytes for x in episode.x),
+                    classes=encode_labels(list(dict.fromkeys(episode.y))),
+                ),
+                episode,
+            )
+            events.append(episode_pb2.EpisodeEvent(episode=episode.number, parked=parked))
+        else:
+            events += self.learn(episode)
+        for event in events:
+            event.time.GetCurrentTime()
+        stream.history += events
+        self.events += events
+        return events
+
+    def learn(self, episode: Episode) -> list[episode_pb2.EpisodeEvent]:
+        """Learn an episode and tell how it went."""
+        x = np.concatenate(episode.x).reshape(len(episode.y), -1)
+        new = [label for label in dict.fromkeys(episode.y) if label not in self.classes]
+        self.episodes_learned += 1
+        for label in dict.fromkeys(episode.y):
+            rows = x[[one == label for one in episode.y]]
+            known = self.classes.get(label, KnownClass([0.0] * x.shape[1], 0, 0))
+            total = known.count + len(rows)
+            mean = (np.array(known.mean) * known.count + rows.sum(axis=0)) / total
+            self.classes[label] = KnownClass(mean.tolist(), total, self.episodes_learned)
+            self.forgotten.discard(label)
+        self.model_version += 1
+        self.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
+        started = episode_pb2.EpisodeStarted(attempt=1, attempts=3, phase=1, phases=2, examples=len(episode.y))
+        progress = episode_pb2.Progress(phase=2, phases=2, epoch=1, epochs=1, loss=0.25, fraction=0.5)
+        statistics = episode_pb2.EpisodeStatistics(
+            examples=len(episode.y),
+            classes=encode_labels(list(dict.fromkeys(episode.y))),
+            new_classes=encode_labels(new),
+            phase_losses=[0.5, 0.25],
+            layers=self.layers(),
+            memories=self.memories(),
+        )
+        learned = episode_pb2.EpisodeLearned(
+            model_version=self.model_version, statistics=statistics, episodes_learned=self.episodes_learned
+        )
+        return [
+            episode_pb2.EpisodeEvent(episode=episode.number, started=started),
+            episode_pb2.EpisodeEvent(episode=episode.number, progress=progress),
+            episode_pb2.EpisodeEvent(episode=episode.number, learned=learned),
+        ]
+
+    def distances(self, x: Array) -> tuple[list[Label], Array]:
+        """Tell all classes, and how far each example is from their means: 0 to 2, (n, classes)."""
+        if not self.classes:
+            raise refuse(NothingLearnedError, f"{self.name} has learned nothing yet", learner=self.name)
+        means = np.array([known.mean for known in self.classes.values()])
+        squared = ((x.reshape(len(x), 1, -1) - means[None]) ** 2).mean(axis=2)
+        return list(self.classes), 2 * squared / (1 + squared)
+
+    # Snapshots.
+
+    def save(self, origin: snapshot_pb2.SnapshotOrigin.ValueType, note: str = "") -> snapshot_pb2.Snapshot:
+        """Keep the serving version as a file of JSON."""
+        content = {
+            "format": "sharp-fake",
+            "model_version": self.model_version,
+            "episodes_learned": self.episodes_learned,
+            "input_shape": self.input_shape,
+            "label_kind": self.label_kind,
+            "classes": [[label, vars(known)] for label, known in self.classes.items()],
+        }
+        return self.store(json.dumps(content).encode(), origin, note)
+
+    def store(
+        self, data: bytes, origin: snapshot_pb2.SnapshotOrigin.ValueType, note: str = ""
+    ) -> snapshot_pb2.Snapshot:
+        """Keep a file."""
+        content = self.read(data)
+        snapshot = snapshot_pb2.Snapshot(
+            id=f"{len(self.snapshots) + 1:06d}-{uuid.uuid4().hex[:6]}",
+            learner=self.name,
+            model_version=content["model_version"],
+            episodes_learned=content["episodes_learned"],
+            classes=encode_labels([label for label, _ in content["classes"]]),
+            origin=origin,
+            size_bytes=len(data),
+            sha256=hashlib.sha256(data).digest(),
+            note=note,
+        )
+        snapshot.create_time.GetCurrentTime()
+        self.snapshots[snapshot.id] = (snapshot, data)
+        return snapshot
+
+    @staticmethod
+    def read(data: bytes) -> dict[str, Any]:
+        """Read the file of a snapshot."""
+        try:
+            content: dict[str, Any] = json.loads(data)
+            if content["format"] == "sharp-fake":
+                return content
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise refuse(SnapshotMalformedError, "this is no snapshot", defect="format")
+
+    def restore(self, data: bytes) -> None:
+        """Become what a file holds, under the next version."""
+        content = self.read(data)
+        self.classes = {
+            label: KnownClass(**known) for label, known in content["classes"] if label not in self.forgotten
+        }
+        self.input_shape, self.label_kind = content["input_shape"], content["label_kind"]
+        self.episodes_learned = content["episodes_learned"]
+        self.model_version += 1
+
+    # What it looks like.
+
+    def layers(self) -> list[statistics_pb2.LayerStatistics]:
+        """Make up a layer that fills by a twelfth with each episode."""
+        per_episode = UNITS // 12
+        used = min(UNITS, per_episode * self.episodes_learned)
+        ranks = [statistics_pb2.RankCount(rank=0, units=UNITS - used)] if used < UNITS else []
+        ranks += [statistics_pb2.RankCount(rank=2 + ago, units=per_episode) for ago in range(used // per_episode)]
+        return [
+            statistics_pb2.LayerStatistics(
+                name="hidden", units=UNITS, idle=UNITS - used, frozen=used, ranks=ranks, connections=960, density=0.1
+            )
+        ]
+
+    def memories(self) -> statistics_pb2.MemoryStatistics:
+        """Count the means."""
+        size = 4 * sum(len(known.mean) for known in self.classes.values())
+        return statistics_pb2.MemoryStatistics(
+            ltm_bytes=size, ltm_entries=len(self.classes), classes=len(self.classes), stm_bytes_limit=2**20
+        )
+
+    def status(self) -> learner_pb2.LearnerStatus:
+        """Tell what it is doing: nothing, as everything is learned at once."""
+        waiting = [stream.open for stream in self.streams.values() if stream.open is not None]
+        status = learner_pb2.LearnerStatus(
+            state=learner_pb2.LEARNER_STATE_IDLE,
+            model_version=self.model_version,
+            episodes_learned=self.episodes_learned,
+            layers=self.layers() if self.input_shape else [],
+            memories=self.memories(),
+            backlog=learner_pb2.Backlog(
+                examples=sum(len(episode.y) for episode in waiting),
+                bytes=sum(x.nbytes for episode in waiting for x in episode.x),
+                bytes_limit=2**30,
+                episodes_parked=len(self.parked),
+            ),
+            throughput=learner_pb2.Throughput(),
+        )
+        status.time.GetCurrentTime()
+        return status
+
+    def describe(self, *, short: bool = False) -> learner_pb2.Learner:
+        """Tell everything about it."""
+        learner = learner_pb2.Learner(
+            name=self.name,
+            uid=self.uid,
+            config=self.config,
+            input_shape=self.input_shape,
+            label_kind=self.label_kind,
+            status=self.status(),
+            architecture="class means" if self.input_shape else "",
+        )
+        learner.create_time.FromNanoseconds(int(self.created * 1e9))
+        if short:
+            learner.status.ClearField("layers")
+            return learner
+        learner.settings["fake"] = "true"
+        for label, known in self.classes.items():
+            learner.classes.add(label=encode_label(label), ltm_entries=1, last_episode=known.episode)
+        return learner

@@ -1,0 +1,132 @@
+"""The Learn call of the fake: one request in, some answers out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sharp.v1 import episode_pb2, label_pb2, learner_pb2, learning_pb2
+
+from .._errors import UnavailableError
+from .._labels import decode_labels
+from .._reasons import (
+    BoundariesMismatchError,
+    FieldInvalidError,
+    LabelCountMismatchError,
+    LabelKindMismatchError,
+    LearnerNotFoundError,
+    SequenceGapError,
+    StreamTakenOverError,
+    UnexpectedMessageError,
+)
+from ._examples import read_examples
+from ._learner import Episode, FakeLearner, FakeStream
+from ._refusals import refuse
+
+if TYPE_CHECKING:
+    from ._server import FakeServer
+
+
+class LearnCall:
+    """One call of Learn."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+        self._learner: FakeLearner | None = None
+        self._stream: FakeStream | None = None
+
+    def handle(self, request: learning_pb2.LearnRequest) -> list[learning_pb2.LearnResponse]:
+        """Take one message; raises what ends the call."""
+        fate = self._server.next_learn_fate()
+        if fate == "lost":
+            raise UnavailableError("the connection was lost", code="UNAVAILABLE", retryable=True)
+        kind = request.WhichOneof("message")
+        if kind is None:
+            raise refuse(FieldInvalidError, "the message is empty", field="message")
+        if (kind == "open") != (self._stream is None):
+            expected = "open" if self._stream is None else "batch or end_episode"
+            raise refuse(UnexpectedMessageError, f"{kind} came out of turn", expected=expected, found=kind)
+        if kind == "open":
+            answers = self._open(request.open)
+        else:
+            answers = self._take(request)
+        if fate == "answer lost":
+            raise UnavailableError("the connection was lost", code="UNAVAILABLE", retryable=True)
+        self._server.changed()
+        return answers
+
+    def _open(self, opening: learning_pb2.Open) -> list[learning_pb2.LearnResponse]:
+        learner = self._server.learners.get(opening.learner)
+        if learner is None:
+            if not opening.create_if_missing:
+                raise refuse(LearnerNotFoundError, f"no learner {opening.learner!r}", learner=opening.learner)
+            learner = self._server.create(opening.learner, learner_pb2.LearnerConfig())
+        boundaries = opening.boundaries or learning_pb2.BOUNDARIES_EXPLICIT
+        stream = learner.streams.setdefault(opening.stream_id, FakeStream(boundaries))
+        if stream.boundaries != boundaries:
+            raise refuse(BoundariesMismatchError, "other boundaries", expected=stream.boundaries, found=boundaries)
+        stream.owner = self
+        self._learner, self._stream, self._stream_id = learner, stream, opening.stream_id
+        opened = learning_pb2.Opened(
+            learner_uid=learner.uid,
+            last_durable_sequence=stream.last_sequence,
+            open_examples=len(stream.open.y) if stream.open else 0,
+            boundaries=boundaries,
+            model_version=learner.model_version,
+            input_shape=learner.input_shape,
+            label_kind=learner.label_kind,
+            unlearned_bytes_limit=2**30,
+            message_bytes_limit=self._server.message_bytes_limit,
+            batch_examples_limit=self._server.batch_examples_limit,
+        )
+        answers = [learning_pb2.LearnResponse(opened=opened)]
+        if opening.HasField("replay_after_sequence"):
+            after = opening.replay_after_sequence
+            told = {e.episode for e in stream.history if e.HasField("closed") and e.closed.last_sequence > after}
+            answers += [learning_pb2.LearnResponse(event=event) for event in stream.history if event.episode in told]
+        return answers
+
+    def _take(self, request: learning_pb2.LearnRequest) -> list[learning_pb2.LearnResponse]:
+        learner, stream = self._learner, self._stream
+        assert learner is not None and stream is not None
+        if self._server.learners.get(learner.name) is not learner:
+            raise refuse(LearnerNotFoundError, f"the learner {learner.name!r} was deleted", learner=learner.name)
+        if stream.owner is not self:
+            raise refuse(StreamTakenOverError, "another call opened this stream")
+        is_batch = request.HasField("batch")
+        sequence = request.batch.sequence if is_batch else request.end_episode.sequence
+        expected = stream.last_sequence + 1
+        if sequence > expected:
+            raise refuse(SequenceGapError, f"{expected} is missing", expected=expected, found=sequence)
+        events: list[episode_pb2.EpisodeEvent] = []
+        if sequence == expected:
+            if is_batch:
+                events = self._store(learner, stream, request.batch)
+            else:
+                events = learner.close_episode(stream, sequence, episode_pb2.CLOSED_BY_MARK)
+            stream.last_sequence = sequence
+        ack = learning_pb2.LearnResponse(ack=learning_pb2.Ack(sequence=stream.last_sequence))
+        return [ack, *(learning_pb2.LearnResponse(event=event) for event in events)]
+
+    def _store(
+        self, learner: FakeLearner, stream: FakeStream, batch: learning_pb2.Batch
+    ) -> list[episode_pb2.EpisodeEvent]:
+        x = read_examples(batch.inputs, learner.input_shape, self._server.batch_examples_limit)
+        labels = decode_labels(batch.labels)
+        kind = label_pb2.LABEL_KIND_TEXT if batch.labels.HasField("texts") else label_pb2.LABEL_KIND_NUMBER
+        if len(labels) != len(x):
+            raise refuse(
+                LabelCountMismatchError, f"{len(x)} examples, {len(labels)} labels", examples=len(x), labels=len(labels)
+            )
+        if learner.label_kind not in (label_pb2.LABEL_KIND_UNSPECIFIED, kind):
+            raise refuse(LabelKindMismatchError, "the other kind of labels", expected=learner.label_kind, found=kind)
+        learner.input_shape, learner.label_kind = list(x.shape[1:]), kind
+        events: list[episode_pb2.EpisodeEvent] = []
+        is_automatic = stream.boundaries == learning_pb2.BOUNDARIES_AUTOMATIC
+        if is_automatic and stream.open is not None and not set(stream.open.y) & set(labels):
+            # A batch of other classes only: the stream has changed.
+            events = learner.close_episode(stream, batch.sequence - 1, episode_pb2.CLOSED_BY_CUT)
+        if stream.open is None:
+            stream.open = Episode([], [], self._stream_id, batch.sequence)
+        stream.open.x.append(x)
+        stream.open.y += labels
+        return events

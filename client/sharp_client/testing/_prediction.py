@@ -1,0 +1,54 @@
+"""Predict, by the nearest class mean."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sharp.v1 import prediction_pb2
+
+from .._labels import encode_label, encode_labels
+from .._reasons import VersionNotReachedError
+from ._examples import read_examples
+from ._learner import FakeLearner
+from ._refusals import refuse
+
+
+def predict(
+    learner: FakeLearner, request: prediction_pb2.PredictRequest, batch_examples_limit: int
+) -> prediction_pb2.PredictResponse:
+    """Answer one request. A version that is not there yet will not come while the call waits, so it is refused."""
+    if request.min_model_version > learner.model_version:
+        raise refuse(
+            VersionNotReachedError,
+            f"version {request.min_model_version} does not serve yet",
+            learner=learner.name,
+            wanted=request.min_model_version,
+            serving=learner.model_version,
+        )
+    x = read_examples(request.inputs, learner.input_shape, batch_examples_limit)
+    labels, distances = learner.distances(x)
+    votes = np.exp(-8 * distances)
+    shares = votes / votes.sum(axis=1, keepdims=True)
+    order = np.argsort(distances, axis=1, kind="stable")
+    best = order[:, 0]
+    rows = np.arange(len(x))
+    answer = prediction_pb2.PredictResponse(
+        labels=encode_labels([labels[index] for index in best]),
+        vote_shares=shares[rows, best],
+        distances=distances[rows, best],
+        novelties=distances[rows, best] / 2 if request.novelty else [],
+        model_version=learner.model_version,
+        episodes_learned=learner.episodes_learned,
+    )
+    if request.top_k or request.nearest_memories:
+        for row in rows:
+            details = answer.details.add()
+            for index in order[row, : request.top_k]:
+                label = encode_label(labels[index])
+                details.top_classes.add(label=label, vote_share=shares[row, index], distance=distances[row, index])
+            for index in order[row, : request.nearest_memories]:
+                episode = learner.classes[labels[index]].episode
+                details.nearest_memories.add(
+                    label=encode_label(labels[index]), episode=episode, distance=distances[row, index]
+                )
+    return answer

@@ -1,0 +1,18 @@
+"""SHARP Serve's server: learners that learn from streams and answer at the same time, over gRPC.
+
+`resolve_config` and `config_options` make a config; `run` serves until it is told to stop.
+"""
+
+from __future__ import annotations
+
+from sharp_server.config import ConfigurationError, ServerConfig
+from sharp_server.options import Option, Resolved, config_options, resolve_config
+
+__all__ = ["ConfigurationError", "Option", "Resolved", "ServerConfig", "config_options", "resolve_config", "run"]
+
+
+def run(config: ServerConfig) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    from sharp_server.main import run as serve
+
+    return serve(config)

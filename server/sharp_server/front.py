@@ -1,0 +1,224 @@
+"""The front process as a whole: everything it owns, how it starts from the data folder and how it ends.
+
+Start-up trusts nothing on disk: the newest snapshot that is sound serves, and whatever was lost is logged, counted and
+told in the status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sqlite3
+import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from sharp.v1 import server_pb2
+from sharp_engine import SharpError
+from sharp_server import ledger_ingest, ledger_learners
+from sharp_server.batcher import Batcher
+from sharp_server.changes import Changes
+from sharp_server.config import ServerConfig
+from sharp_server.creation import Creation
+from sharp_server.errors import Refusal, short
+from sharp_server.folders import DataFolder
+from sharp_server.journal import Journal
+from sharp_server.ledger_learners import LearnerRow, SnapshotRow
+from sharp_server.metrics import Metrics
+from sharp_server.models import load_learner
+from sharp_server.publishing import Publisher
+from sharp_server.registry import Owned, Registry
+from sharp_server.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Front:
+    """What the services work with."""
+
+    def __init__(self, config: ServerConfig, folder: DataFolder) -> None:
+        self.config, self.folder = config, folder
+        self.started = time.time()
+        self.state = server_pb2.SERVER_STATE_STARTING
+        self.metrics = Metrics()
+        self.registry = Registry()
+        self.journal = Journal(folder.journal)
+        self.publisher = Publisher(config, folder, self.journal)
+        self.supervisor = Supervisor(config, folder, self.journal, self.registry, self.publisher, self.metrics)
+        self.creation = Creation(config, folder, self.journal, self.registry)
+        self.batcher = Batcher(config.batching, config.predictor.threads, self.metrics)
+        self.changes = Changes(
+            config, folder, self.journal, self.registry, self.publisher, self.supervisor, self.batcher, self.metrics
+        )
+        self.threads = ThreadPoolExecutor(2, thread_name_prefix="decode")
+        self.metrics.watch(self.registry, lambda: self.supervisor.pid)
+        self.stopping = asyncio.Event()
+        self._background: set[asyncio.Task[Any]] = set()
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry something through to its end even if the client leaves meanwhile."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise
+
+    async def unless_stopping(self, waiting: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that may never come, but not beyond the server's end."""
+        task, stopping = asyncio.ensure_future(waiting), asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise Refusal("SERVER_NOT_READY", "the server is stopping")
+            return task.result()
+        finally:
+            task.cancel()
+            stopping.cancel()
+
+    # ---- start ----------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Take up everything that is in the data folder, then begin to train."""
+        await self._open_journal()
+        rows: list[LearnerRow] = await self.journal.read(ledger_learners.learners)
+        kept: dict[str, set[str]] = {}
+        for row in rows:
+            snapshots = await self.journal.read(ledger_learners.snapshots, row.id)
+            kept[row.uid] = {snapshot.name for snapshot in snapshots}
+        swept = await self.publisher.off_loop(self.folder.sweep, kept)
+        if swept:
+            log.info("%d files that a crash left behind were deleted", swept)
+        for row in rows:
+            self.folder.make_learner(row.uid)
+            owned = await self._take_up(row)
+            self.registry.add(owned)
+        await self.journal.erase()
+        self.supervisor.start()
+        self.state = server_pb2.SERVER_STATE_SERVING
+
+    async def _open_journal(self) -> None:
+        try:
+            self.journal.start()
+        except sqlite3.DatabaseError as error:
+            if not isinstance(error, sqlite3.OperationalError):
+                await self._set_journal_aside(error)
+            else:
+                raise
+        if self.journal.dropped_frames:
+            detail = f"{self.journal.dropped_frames} pages of the journal's log were damaged and dropped"
+            await self._damage("", "", 0, 0, detail)
+
+    async def _set_journal_aside(self, error: Exception) -> None:
+        """Begin a new journal beside the damaged one, which is kept for whoever can mend it."""
+        for suffix in ("", "-wal", "-shm"):
+            path = self.folder.journal.with_name(self.folder.journal.name + suffix)
+            if path.exists():
+                path.rename(path.with_name(f"damaged-{int(self.started)}-{path.name}"))
+        saved = self.folder.snapshots.rename(self.folder.path / f"damaged-{int(self.started)}-snapshots")
+        self.folder.snapshots.mkdir(mode=0o700)
+        log.error("the journal is damaged (%s); it was set aside with the snapshots: %s", error, saved.name)
+        self.journal = self.publisher._journal = self.supervisor._journal = Journal(self.folder.journal)
+        self.creation._journal = self.changes._journal = self.journal
+        self.journal.start()
+        await self._damage("", "", 0, 0, f"the journal was damaged and set aside: {short(error)}")
+
+    async def _take_up(self, row: LearnerRow) -> Owned:
+        owned = Owned(row)
+        for ordinal, label in await self.journal.read(ledger_learners.classes, row.id):
+            owned.known[json.loads(label)] = ordinal
+            owned.on_disk.add(ordinal)
+        condition = "e.learner = ? AND e.state IN ('waiting', 'parked')"
+        for episode in await self.journal.read(ledger_ingest.episodes_where, condition, row.id):
+            owned.episodes[episode.number] = episode
+        owned.bytes, owned.open_examples = await self.journal.read(_unlearned, row.id)
+        if row.version:
+            await self._take_up_model(owned, row)
+        return owned
+
+    async def _take_up_model(self, owned: Owned, row: LearnerRow) -> None:
+        """Serve the newest sound snapshot; one that is older than the newest is served under a new number."""
+        snapshots: list[SnapshotRow] = await self.journal.read(ledger_learners.snapshots, row.id)
+        # The head first, then whatever this learner itself has been, newest first; what was imported comes last.
+        order = sorted(snapshots, key=lambda s: (s.id != row.head, s.origin == "imported", -s.version, -s.id))
+        lost: list[tuple[SnapshotRow, str]] = []
+        for snapshot in order:
+            if snapshot.damaged:
+                continue
+            path = self.folder.snapshot(owned.uid, snapshot.name)
+            try:
+                learner = await self.publisher.off_loop(
+                    load_learner, path, snapshot.sha256, self.config.predictor.device
+                )
+            except (SharpError, OSError) as error:
+                lost.append((snapshot, short(error)))
+                await self.journal.write(ledger_learners.mark_damaged, snapshot)
+                owned.damaged += 1
+                continue
+            owned.model = await self.publisher.off_loop(_model, learner, row.version)
+            owned.head = (snapshot.name, snapshot.sha256)
+            if snapshot.id != row.head:
+                await self.changes.serve_older(owned, learner, snapshot)
+            break
+        else:
+            log.error("%s: no snapshot is sound; nothing serves", owned.name)
+            owned.model = await self.publisher.off_loop(_nothing, row.version)
+        for snapshot, why in lost:
+            detail = f"snapshot of version {snapshot.version} is damaged: {why}"
+            await self._damage(owned.name, snapshot.name, snapshot.version, owned.model.version, detail)
+
+    async def _damage(self, learner: str, snapshot: str, lost: int, serving: int, detail: str) -> None:
+        log.error("%s: %s; version %d serves", learner or "the journal", detail, serving)
+        self.metrics.damages.inc()
+        await self.journal.write(ledger_learners.add_damage, learner, snapshot, lost, serving, detail)
+
+    # ---- end ------------------------------------------------------------------------------------------------------
+
+    def begin_stop(self) -> None:
+        """Take no more calls; those that never end by themselves are told to end."""
+        self.state = server_pb2.SERVER_STATE_STOPPING
+        self.stopping.set()
+        for owned in self.registry:
+            for session in list(owned.sessions.values()):
+                session.fail(Refusal("SERVER_NOT_READY", "the server is stopping"))
+            owned.tell()
+
+    async def close(self) -> None:
+        """Stop the trainer at a step and close what is open."""
+        await self.supervisor.stop()
+        if self._background:
+            await asyncio.wait(list(self._background), timeout=5.0)
+        await self.journal.close()
+        self.batcher.close()
+        self.publisher.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _model(learner: Any, version: int) -> Any:
+    from sharp_server.models import model_of
+
+    return model_of(learner, version)
+
+
+def _nothing(version: int) -> Any:
+    from sharp_server.models import Model
+
+    return Model(version=version)
+
+
+def _unlearned(connection: sqlite3.Connection, learner: int) -> tuple[int, int]:
+    """Bytes not learned yet, and open examples."""
+    nbytes = connection.execute(
+        "SELECT coalesce(sum(p.bytes), 0) FROM parts p JOIN examples e ON e.part = p.id WHERE p.learner = ?", (learner,)
+    ).fetchone()[0]
+    opened = connection.execute(
+        "SELECT coalesce(sum(open_examples), 0) FROM streams WHERE learner = ?", (learner,)
+    ).fetchone()[0]
+    return nbytes, opened

@@ -1,0 +1,139 @@
+"""The Learning service: opens streams, hands them to a session each, and lets one call per stream live."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import grpc
+
+from sharp.v1 import episode_pb2, learning_pb2_grpc
+from sharp.v1 import learning_pb2 as pb
+from sharp_server import events, ledger_ingest
+from sharp_server.errors import Refusal
+from sharp_server.front import Front
+from sharp_server.ingest import Session
+from sharp_server.ledger_ingest import StreamRow
+from sharp_server.names import learner_name, stream_id
+from sharp_server.registry import Owned
+from sharp_server.settings import KIND_MESSAGES
+
+_BOUNDARIES = {0: "EXPLICIT", 1: "EXPLICIT", 2: "AUTOMATIC"}
+_MOST_REPLAYED = 1000
+
+
+class LearningService(learning_pb2_grpc.LearningServicer):
+    """Serves `sharp.v1.Learning`."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    async def Learn(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]  # noqa: N802
+        """Teach one learner over one stream."""
+        first = await self._front.unless_stopping(context.read())
+        if first is grpc.aio.EOF:
+            return
+        if first.WhichOneof("message") != "open":
+            found = first.WhichOneof("message") or "nothing"
+            raise Refusal("UNEXPECTED_MESSAGE", "the first message must be open", expected="open", found=found)
+        opening = first.open
+        owned, session = await self._front.finish(self._open(opening))
+        # Here and not in `_open`: a call that was given up while it was opened leaves no session behind.
+        other = owned.sessions.get(session.stream.id)
+        if other is not None:
+            other.fail(_taken_over())
+        owned.sessions[session.stream.id] = session
+        try:
+            await context.write(pb.LearnResponse(opened=self._opened(owned, session)))
+            if opening.HasField("replay_after_sequence"):
+                for event in await self._past(session, opening.replay_after_sequence):
+                    await context.write(pb.LearnResponse(event=event))
+
+            async def read() -> pb.LearnRequest | None:
+                request = await context.read()
+                return None if request is grpc.aio.EOF else request
+
+            listening = asyncio.create_task(session.listen(read))
+            try:
+                await session.answer(context.write)
+            finally:
+                listening.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await listening
+        finally:
+            if owned.sessions.get(session.stream.id) is session:
+                del owned.sessions[session.stream.id]
+            owned.tell()
+
+    async def _open(self, opening: pb.Open) -> tuple[Owned, Session]:
+        name = learner_name(opening.learner, "open.learner")
+        stream_name = stream_id(opening.stream_id, "open.stream_id")
+        for field, value in (("boundaries", opening.boundaries), ("backpressure", opening.backpressure)):
+            if not 0 <= value <= 2:
+                raise Refusal("FIELD_INVALID", f"unknown {field}", fields=(f"open.{field}",), field=f"open.{field}")
+        front = self._front
+        owned = front.registry.find(name)
+        if owned is None:
+            if not opening.create_if_missing:
+                raise Refusal("LEARNER_NOT_FOUND", f"there is no learner {name!r}", learner=name)
+            owned = await front.creation.create_if_missing(name)
+        boundaries = _BOUNDARIES[opening.boundaries]
+        row: StreamRow = await front.journal.write(ledger_ingest.open_stream, owned.id, stream_name, boundaries)
+        if owned.deleted:
+            raise Refusal("LEARNER_NOT_FOUND", "the learner was deleted", learner=name)
+        before = owned.sessions.pop(row.id, None)
+        if before is not None:
+            # What it has under way is written first: only then is the last durable number known.
+            before.fail(_taken_over())
+            row = await front.journal.write(ledger_ingest.open_stream, owned.id, stream_name, boundaries)
+        session = Session(
+            owned,
+            row,
+            opening.backpressure == pb.BACKPRESSURE_FAIL,
+            front.config,
+            front.journal,
+            front.metrics,
+            front.threads,
+            front.supervisor.wake,
+        )
+        return owned, session
+
+    def _opened(self, owned: Owned, session: Session) -> pb.Opened:
+        limits = self._front.config.limits
+        return pb.Opened(
+            learner_uid=owned.uid,
+            last_durable_sequence=session.durable,
+            open_examples=session.stream.open_examples,
+            boundaries=pb.Boundaries.Value(f"BOUNDARIES_{session.stream.boundaries}"),
+            model_version=owned.model.version,
+            input_shape=owned.input_shape or (),
+            label_kind=KIND_MESSAGES[owned.label_kind],
+            unlearned_bytes=max(0, owned.bytes),
+            unlearned_bytes_limit=limits.unlearned_bytes,
+            message_bytes_limit=limits.message_bytes,
+            batch_examples_limit=limits.batch_examples,
+        )
+
+    async def _past(self, session: Session, after: int) -> list[episode_pb2.EpisodeEvent]:
+        """The fate of earlier episodes of this stream."""
+        owned = session.owned
+        # What is in the mailbox by now is in the journal too, and what comes into it later is not told twice.
+        session.mailbox.take()
+        rows = await self._front.journal.read(
+            ledger_ingest.episodes_where,
+            f"e.stream = ? AND e.last_sequence > ? ORDER BY e.number DESC LIMIT {_MOST_REPLAYED}",
+            session.stream.id,
+            after,
+        )
+        past = []
+        for episode in reversed(rows):
+            past.append(events.closed(episode, owned.ahead_of(episode) if episode.state == "waiting" else 0))
+            settled = events.settled(episode)
+            if settled is not None:
+                past.append(settled)
+        return past
+
+
+def _taken_over() -> Refusal:
+    return Refusal("STREAM_TAKEN_OVER", "another call opened this stream")

@@ -1,0 +1,343 @@
+"""Snapshots on request: create, delete, read out, take in. A file is complete and checked before it gets a row.
+
+What is taken in may come from anyone: its size, checksum, header and configuration are looked at before the engine
+builds anything from it, and every file gets a name of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from sharp.v1 import learner_pb2
+from sharp.v1 import snapshot_pb2 as pb
+from sharp_engine import Learner, SharpError, SnapshotError, SnapshotVersionError
+from sharp_engine.config import to_dict
+from sharp_server import ledger_learners
+from sharp_server.errors import Refusal, short
+from sharp_server.folders import new_name, place, sha256_of
+from sharp_server.front import Front
+from sharp_server.ledger_learners import NewSnapshot, SnapshotRow
+from sharp_server.names import learner_name
+from sharp_server.registry import Owned
+
+log = logging.getLogger(__name__)
+
+LONGEST_NOTE = 1024
+_CHUNK = 1 << 20
+_LARGEST_HEADER = 16 << 20
+
+
+class Snapshots:
+    """Keeps, gives out and takes in snapshots."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    async def create(self, owned: Owned, note: str) -> SnapshotRow:
+        """Keep the version that serves."""
+        front = self._front
+        _check_note(note, "note")
+        head, model = owned.head, owned.model
+        if head is None or not model.version:
+            raise Refusal("NOTHING_LEARNED", "there is no version to save", learner=owned.name)
+        name = new_name(model.version)
+        source, target = front.folder.snapshot(owned.uid, head[0]), front.folder.snapshot(owned.uid, name)
+
+        def copy() -> tuple[int, bytes]:
+            temporary = target.with_name(f".{target.name}.tmp")
+            try:
+                shutil.copyfile(source, temporary)
+                digest = sha256_of(temporary)
+                if digest != head[1]:
+                    raise Refusal("SNAPSHOT_DAMAGED", "the serving version is damaged on disk", snapshot=head[0])
+                place(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
+            return target.stat().st_size, digest
+
+        size, digest = await front.publisher.off_loop(copy)
+        classes = json.dumps(model.classes)
+        new = NewSnapshot(owned.id, name, model.version, model.episodes, classes, "requested", size, digest, note)
+        return await self._record(owned, new, target)
+
+    async def _record(self, owned: Owned, new: NewSnapshot, path: Path) -> SnapshotRow:
+        limit = self._front.config.limits.kept_snapshots
+        try:
+            row: SnapshotRow = await self._front.journal.write(ledger_learners.add_snapshot, new, limit)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return row
+
+    async def delete(self, owned: Owned, name: str) -> int:
+        """Delete a snapshot; returns the bytes that became free."""
+        front = self._front
+        row: SnapshotRow = await front.journal.read(ledger_learners.snapshot, owned.id, name)
+        if owned.head is not None and owned.head[0] == name:
+            raise Refusal("SNAPSHOT_IN_USE", "the learner would start from this snapshot", snapshot=name)
+        await front.journal.write(ledger_learners.delete_snapshots, owned.id, [name])
+        await front.publisher.off_loop(front.folder.delete_snapshots, owned.uid, [name])
+        return row.size
+
+    async def export(self, owned: Owned, name: str) -> AsyncIterator[SnapshotRow | bytes]:
+        """A snapshot's row, then its bytes. The file is open before the row is given: deleted, it is still read."""
+        front = self._front
+        if name:
+            rows = [await front.journal.read(ledger_learners.snapshot, owned.id, name)]
+        else:
+            rows = [r for r in await front.journal.read(ledger_learners.snapshots, owned.id) if not r.damaged]
+        if not rows:
+            raise Refusal("SNAPSHOT_NOT_FOUND", "the learner has no whole snapshot", learner=owned.name)
+        row: SnapshotRow = rows[0]
+        path = front.folder.snapshot(owned.uid, row.name)
+        damaged = Refusal("SNAPSHOT_DAMAGED", "the snapshot is damaged on disk", snapshot=row.name)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            await front.changes.note_damage(owned, row)
+            raise damaged from None
+        with file:
+            found = await front.publisher.off_loop(lambda: hashlib.file_digest(file, "sha256").digest())
+            if found != row.sha256:
+                await front.changes.note_damage(owned, row)
+                raise damaged
+            file.seek(0)
+            yield row
+            digest = hashlib.sha256()
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+                yield chunk
+            if digest.digest() != row.sha256:
+                raise damaged
+
+    # ---- taking in --------------------------------------------------------------------------------------------------
+
+    async def take_in(
+        self, header: pb.ImportHeader, chunks: Callable[[], Awaitable[bytes | None]]
+    ) -> pb.ImportSnapshotResponse:
+        """Take in the file of a snapshot: arrival, checks, then one change of the learner."""
+        front = self._front
+        limits = front.config.limits
+        learner_name(header.learner, "header.learner")
+        _check_note(header.note, "header.note")
+        if header.sha256 and len(header.sha256) != 32:
+            raise _invalid("header.sha256", "a SHA-256 has 32 bytes")
+        if not header.size_bytes:
+            raise _invalid("header.size_bytes", "the size of the file is required")
+        if header.size_bytes > limits.snapshot_bytes:
+            message = f"the file has {header.size_bytes} bytes, more than {limits.snapshot_bytes}"
+            raise Refusal("SNAPSHOT_TOO_LARGE", message, bytes=header.size_bytes, limit=limits.snapshot_bytes)
+        arrival = front.folder.work / f".import-{os.urandom(8).hex()}.tmp"
+        try:
+            digest = await self._receive(header, chunks, arrival)
+            learner = await front.publisher.off_loop(self._checked, arrival)
+            return await front.finish(self._adopt(header, arrival, digest, learner))
+        finally:
+            arrival.unlink(missing_ok=True)
+
+    async def _receive(
+        self, header: pb.ImportHeader, chunks: Callable[[], Awaitable[bytes | None]], arrival: Path
+    ) -> bytes:
+        digest, size = hashlib.sha256(), 0
+        with arrival.open("wb") as file:
+            while (chunk := await chunks()) is not None:
+                size += len(chunk)
+                if size > header.size_bytes:
+                    raise _malformed("more bytes came than were announced")
+                digest.update(chunk)
+                await self._front.publisher.off_loop(file.write, chunk)
+        if size != header.size_bytes:
+            raise _malformed(f"{size} bytes came, {header.size_bytes} were announced")
+        if header.sha256 and digest.digest() != header.sha256:
+            raise Refusal(
+                "CHECKSUM_MISMATCH",
+                "the bytes that arrived are not those that were announced",
+                expected=header.sha256.hex(),
+                found=digest.hexdigest(),
+            )
+        return digest.digest()
+
+    def _checked(self, path: Path) -> Learner:
+        """The learner in a stranger's file, or the refusal."""
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+        if length > min(_LARGEST_HEADER, path.stat().st_size):
+            raise _malformed("its header is longer than it may be")
+        try:
+            self._look_inside(path)
+            learner = Learner.load(path, device=self._front.config.predictor.device)
+        except SnapshotVersionError as error:
+            raise Refusal("SNAPSHOT_FORMAT_UNSUPPORTED", "the snapshot is of another format", format=error) from None
+        except (SharpError, SafetensorError, OSError, ValueError, MemoryError, RecursionError) as error:
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise
+            raise _malformed(_without_names(error, path)) from None
+        if learner.running is not None:
+            learner.abandon_episode()
+        if learner.pending:
+            raise _malformed("it holds raw examples")
+        classes = len(learner.labels.pairs())
+        if classes > self._front.config.limits.classes:
+            limit = self._front.config.limits.classes
+            raise Refusal("TOO_MANY_CLASSES", f"the snapshot has {classes} classes", limit=limit)
+        return learner
+
+    def _look_inside(self, path: Path) -> None:
+        """What must be known before the engine builds a network: files it names, and room it asks for."""
+        with safe_open(path, framework="np") as file:
+            description = (file.metadata() or {}).get("learner", "{}")
+            entry = json.loads(description)
+            stored = sum(
+                4 * _product(file.get_slice(name).get_shape())
+                for name in file.keys()  # noqa: SIM118 (not a dict)
+                if name.startswith("network.") and name.endswith(".weight")
+            )
+        if not isinstance(entry, dict) or not isinstance(entry.get("config"), dict):
+            return  # the engine says what is wrong with it
+        architecture = entry["config"].get("architecture") or {}
+        backbone = architecture.get("backbone") or {}
+        for name in (architecture.get("pretrained"), backbone.get("weights") if isinstance(backbone, dict) else None):
+            self._check_file(name)
+        shape, layers = entry.get("input_shape"), architecture.get("layers")
+        if isinstance(shape, list):
+            if _product(shape) > self._front.config.limits.example_values * 4:
+                raise _malformed("its examples are larger than this server takes")
+            if _planned(architecture, shape, layers) > stored + (1 << 20) and not backbone:
+                raise _malformed("its network is not in the file")
+
+    def _check_file(self, name: object) -> None:
+        if name is None:
+            return
+        folder = self._front.config.data.weights_folder
+        inside = isinstance(name, str) and (
+            "/" not in name or (folder and Path(name).parent == Path(folder).absolute())
+        )
+        if not inside:
+            message = "the snapshot needs a file of weights that this server does not have"
+            raise Refusal("SNAPSHOT_INCOMPATIBLE", message, expected="weights of this server", found="other weights")
+
+    async def _adopt(
+        self, header: pb.ImportHeader, arrival: Path, digest: bytes, learner: Learner
+    ) -> pb.ImportSnapshotResponse:
+        front = self._front
+        owned, created = front.registry.find(header.learner), False
+        if owned is None:
+            config = learner_pb2.LearnerConfig(preset="default", seed=learner.config.seed)
+            shape = learner.architecture.input_shape if learner.architecture is not None else None
+            owned = await front.creation.create_row(
+                header.learner,
+                config.SerializeToString(),
+                json.dumps({**to_dict(learner.config), "device": "cpu"}),
+                json.dumps(shape) if shape is not None else None,
+                learner.labels.kind,
+            )
+            created = True
+        try:
+            with owned.changing():
+                front.changes.check_fit(owned, learner, "")
+                row = await self._keep(owned, header, arrival, digest, learner)
+                version = 0
+                if created or header.restore:
+                    async with front.supervisor.paused(owned):
+                        version = (await front.changes.restore_row(owned, row)).version
+        except BaseException:
+            if created:
+                await front.changes.delete(owned)
+            raise
+        return pb.ImportSnapshotResponse(
+            snapshot=snapshot_message(row, owned.name), model_version=version, created=created
+        )
+
+    async def _keep(
+        self, owned: Owned, header: pb.ImportHeader, arrival: Path, digest: bytes, learner: Learner
+    ) -> SnapshotRow:
+        front = self._front
+        name = new_name(learner.episodes)
+        target = front.folder.snapshot(owned.uid, name)
+        await front.publisher.off_loop(place, arrival, target)
+        held = [learner.labels.label(memory.class_id) for memory in learner.ltm.classes]
+        new = NewSnapshot(
+            owned.id, name, learner.episodes, learner.episodes, json.dumps(held), "imported", header.size_bytes,
+            digest, header.note,
+        )  # fmt: skip
+        return await self._record(owned, new, target)
+
+
+def _product(sides: Any) -> int:
+    size = 1
+    for side in sides:
+        size *= side if isinstance(side, int) and side > 0 else 0
+    return size
+
+
+def _planned(architecture: dict[str, Any], shape: list[Any], layers: Any) -> int:
+    """Bytes of the weights that the engine would make of a configuration, without making them."""
+    from sharp_engine.architecture import settle
+    from sharp_engine.config import from_dict
+
+    config = from_dict({"architecture": {**architecture, "input_shape": None, "pretrained": None}}).architecture
+    plan = settle(config, tuple(int(side) for side in shape))
+    sides, inputs, total = list(plan.input_shape[1:]), plan.input_shape[0], 0
+    for layer in plan.layers:
+        if layer.kind == "conv":
+            total += layer.units * inputs * 9
+            sides = [side // 2 if layer.pool else side for side in sides]
+        else:
+            total += layer.units * inputs * _product(sides)
+            sides = []
+        inputs = layer.units
+    return 4 * total
+
+
+def _invalid(field: str, message: str) -> Refusal:
+    return Refusal("FIELD_INVALID", message, fields=(field,), field=field)
+
+
+def _check_note(note: str, field: str) -> None:
+    if len(note.encode()) > LONGEST_NOTE:
+        raise _invalid(field, f"a note has at most {LONGEST_NOTE} bytes")
+
+
+def _malformed(defect: str) -> Refusal:
+    return Refusal("SNAPSHOT_MALFORMED", f"not a whole snapshot: {defect}", defect=defect)
+
+
+def _without_names(error: BaseException, path: Path) -> str:
+    text = short(error).replace(path.name, "the file")
+    return text if isinstance(error, SnapshotError) else f"{type(error).__name__}: {text}"
+
+
+_ORIGINS = {
+    "automatic": pb.SNAPSHOT_ORIGIN_AUTOMATIC,
+    "requested": pb.SNAPSHOT_ORIGIN_REQUESTED,
+    "imported": pb.SNAPSHOT_ORIGIN_IMPORTED,
+}
+
+
+def snapshot_message(row: SnapshotRow, learner: str) -> pb.Snapshot:
+    """A snapshot as a message."""
+    from sharp_server.events import timestamp
+    from sharp_server.figures import labels_message
+
+    return pb.Snapshot(
+        id=row.name,
+        learner=learner,
+        model_version=row.version,
+        episodes_learned=row.episodes,
+        classes=labels_message(json.loads(row.classes)),
+        origin=_ORIGINS[row.origin],
+        create_time=timestamp(row.created),
+        size_bytes=row.size,
+        sha256=row.sha256,
+        note=row.note,
+        damaged=bool(row.damaged),
+    )

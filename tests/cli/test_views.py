@@ -1,0 +1,87 @@
+"""The pictures: bars that add up, labels and times as people write them, messages as plain values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharp.v1 import episode_pb2, label_pb2, learner_pb2, snapshot_pb2, statistics_pb2
+from sharp_cli.data import LabelledData, Part
+from sharp_cli.failures import hoist
+from sharp_cli.output import size, span
+from sharp_cli.plain import to_plain
+from sharp_cli.watch_view import describe_event, rank_bar
+
+
+@given(units=st.lists(st.integers(1, 999), min_size=1, max_size=12), width=st.integers(1, 80))
+def test_a_bar_of_ranks_is_always_as_wide_as_it_should_be(units: list[int], width: int) -> None:
+    ranks = [statistics_pb2.RankCount(rank=rank, units=count) for rank, count in enumerate(units)]
+    bar = rank_bar(statistics_pb2.LayerStatistics(units=sum(units), idle=units[0], ranks=ranks), width)
+    assert len(bar.plain) == width
+    assert abs(bar.plain.count("░") - width * units[0] / sum(units)) <= 1
+
+
+def test_plain_values_keep_numbers_and_write_times_labels_enums_and_bytes_as_text() -> None:
+    snapshot = snapshot_pb2.Snapshot(
+        id="7", model_version=2**60, origin=snapshot_pb2.SNAPSHOT_ORIGIN_IMPORTED, sha256=b"\x01\xff"
+    )
+    snapshot.classes.texts.values.extend(["a", "b"])
+    snapshot.create_time.FromJsonString("2026-11-16T01:02:03Z")
+    plain = to_plain(snapshot)
+    assert plain["model_version"] == 2**60 and plain["sha256"] == "01ff" and plain["origin"] == "imported"
+    assert plain["classes"] == ["a", "b"] and plain["create_time"] == "2026-11-16T01:02:03Z"
+    assert plain["damaged"] is False
+
+
+def test_plain_values_leave_out_what_is_absent_and_read_maps_and_time_spans() -> None:
+    progress = episode_pb2.Progress(phase=1)
+    assert "loss" not in to_plain(progress) and "time_left" not in to_plain(progress)
+    progress.time_left.FromMilliseconds(1500)
+    assert to_plain(progress)["time_left"] == 1.5
+    assert to_plain(learner_pb2.LearnerConfig(overrides={"a": "1"}))["overrides"] == {"a": "1"}
+    assert to_plain(label_pb2.Label(number=-3)) == -3
+    assert to_plain(episode_pb2.EpisodeStatistics(recruited={"hidden": 4}))["recruited"] == {"hidden": 4}
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"closed": episode_pb2.EpisodeClosed(closed_by=episode_pb2.CLOSED_BY_CUT, examples=5)}, "closed by cut, 5"),
+        ({"started": episode_pb2.EpisodeStarted(attempt=2, attempts=3)}, "try 2 of 3"),
+        ({"learned": episode_pb2.EpisodeLearned(model_version=9)}, "version 9"),
+        ({"parked": episode_pb2.EpisodeParked(detail="too [big]")}, "parked: too [big]"),
+        ({"discarded": episode_pb2.EpisodeDiscarded(reason=episode_pb2.DISCARD_REASON_OPERATOR)}, "operator"),
+    ],
+)
+def test_events_are_told_in_a_line(event: dict[str, object], said: str) -> None:
+    told = describe_event(episode_pb2.EpisodeEvent(episode=3, **event))  # type: ignore[arg-type]
+    assert told is not None and said in told.plain and "episode 3" in told.plain
+
+
+def test_progress_is_no_line_of_its_own() -> None:
+    assert describe_event(episode_pb2.EpisodeEvent(progress=episode_pb2.Progress())) is None
+
+
+def test_sizes_and_times_are_written_for_people() -> None:
+    assert [size(n) for n in (0, 999, 1000, 12_345_678, 5e12)] == ["0 B", "999 B", "1.0 kB", "12.3 MB", "5.0 TB"]
+    assert [span(s) for s in (0, 59.6, 3600, 3725)] == ["0:00", "1:00", "1:00:00", "1:02:05"]
+
+
+def test_options_of_the_command_itself_may_come_last_unless_a_command_has_its_own() -> None:
+    assert hoist(["learn", "iris", "--json", "-a", "h:1"]) == ["--json", "-a", "h:1", "learn", "iris"]
+    assert hoist(["learn", "iris", "--address=h:1"]) == ["--address=h:1", "learn", "iris"]
+    assert hoist(["serve", "--insecure"]) == ["serve", "--insecure"]
+    assert hoist(["--json", "benchmark", "paper", "--json"]) == ["--json", "benchmark", "paper", "--json"]
+    assert hoist(["forget", "--", "--json"]) == ["forget", "--", "--json"]
+
+
+@given(labels=st.lists(st.integers(0, 5), min_size=1, max_size=60), per_episode=st.integers(0, 7))
+def test_episodes_by_classes_hold_each_example_once_and_no_class_twice(labels: list[int], per_episode: int) -> None:
+    data = LabelledData(list(range(len(labels))), labels, "data")
+    episodes = data.episodes(per_episode, seed=1)
+    assert sorted(x for episode in episodes for x in episode.x) == list(range(len(labels)))
+    assert sum(len(set(episode.y)) for episode in episodes) == len(set(labels))
+    assert all(labels[x] == y for episode in episodes for x, y in zip(episode.x, episode.y, strict=True))
+    train, test = data.part(Part.TRAIN), data.part(Part.TEST)
+    assert len(train) + len(test) == len(labels) and not set(train.x) & set(test.x)

@@ -1,0 +1,40 @@
+"""What the server's tests share: the server's package on the path, and servers that end with their test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "server"))
+
+from tests.server.running import Server
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Start servers; each is ended with the test."""
+    servers: list[Server] = []
+
+    def start(folder: str = "one", wait: bool = True, **settings: Any) -> Server:
+        server = Server(tmp_path / folder, **settings)
+        servers.append(server)
+        return server.start(wait)
+
+    yield start
+    for server in servers:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for the tests of a file; each uses learners of its own."""
+    server = Server(tmp_path_factory.mktemp("server")).start()
+    yield server
+    if server.process.poll() is None:
+        server.stop()

@@ -1,0 +1,321 @@
+"""Real server processes on loopback, ports from the system, and raw stubs to talk to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+from google.rpc import error_details_pb2  # type: ignore[import-untyped]
+from grpc_status import rpc_status  # type: ignore[import-untyped]
+
+from sharp.inference import open_inference_pb2_grpc
+from sharp.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    label_pb2,
+    learner_admin_pb2,
+    learner_pb2,
+    learning_pb2,
+    learning_pb2_grpc,
+    prediction_pb2,
+    prediction_pb2_grpc,
+    tensor_pb2,
+)
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60.0
+OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+SMALL = {
+    "training.phases": "2",
+    "training.least_steps": "8",
+    "architecture.kind": "mlp",
+    "architecture.layers": json.dumps([{"kind": "linear", "units": 40}] * 3),
+}
+"""Settings of a learner of vectors that learns in a moment."""
+
+
+class Server:
+    """A server process and stubs for its services."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port_file = folder / "ports.json"
+        self.settings: dict[str, object] = {
+            "data.folder": folder / "data",
+            "listen.port": 0,
+            "listen.http_port": 0,
+            "listen.port_file": self.port_file,
+            "trainer.retry_seconds": 0.1,
+            "trainer.niceness": 0,
+            "stop.grace_seconds": 5,
+            **{key.replace("__", "."): value for key, value in settings.items()},
+        }
+        self.log = folder / "server.log"
+        self.token: str | None = None
+
+    def start(self, wait: bool = True) -> Server:
+        self.port_file.unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=environment())
+        if wait:
+            deadline = time.monotonic() + SECONDS
+            while not self.port_file.exists():
+                assert self.process.poll() is None, self.log.read_text()[-3000:]
+                assert time.monotonic() < deadline, self.log.read_text()[-3000:]
+                time.sleep(0.02)
+            ports = json.loads(self.port_file.read_text())
+            self.port, self.http_port = ports["port"], ports["http_port"]
+            self.connect()
+        return self
+
+    def command(self) -> list[str]:
+        flags = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
+        return [sys.executable, "-m", "sharp_server", *flags]
+
+    def connect(self) -> None:
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.port}", OPTIONS)
+        self.learning = learning_pb2_grpc.LearningStub(self.channel)
+        self.prediction = prediction_pb2_grpc.PredictionStub(self.channel)
+        self.admin = admin_pb2_grpc.AdminStub(self.channel)
+        self.inference = open_inference_pb2_grpc.GRPCInferenceServiceStub(self.channel)
+
+    def kill(self) -> None:
+        self.channel.close()
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        if hasattr(self, "channel"):
+            self.channel.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(SECONDS)
+
+    def restart(self) -> None:
+        self.start()
+
+    def trainer_pid(self) -> int:
+        """The trainer process, found among the server's children."""
+        for child in _children(self.process.pid):
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{child}/cmdline").read_bytes()
+                if b"spawn_main" in words:
+                    return child
+        raise AssertionError("there is no trainer")
+
+    # ---- short forms --------------------------------------------------------------------------------------------
+
+    def create(self, name: str, seed: int = 0, shape: Iterable[int] = (), **overrides: str) -> None:
+        settings = {**SMALL, **{key.replace("__", "."): value for key, value in overrides.items()}}
+        config = learner_pb2.LearnerConfig(overrides=settings, seed=seed, input_shape=list(shape))
+        self.admin.CreateLearner(learner_admin_pb2.CreateLearnerRequest(name=name, config=config), timeout=SECONDS)
+
+    def learner(self, name: str) -> learner_pb2.Learner:
+        return self.admin.GetLearner(learner_admin_pb2.GetLearnerRequest(name=name), timeout=SECONDS).learner
+
+    def status(self) -> admin_pb2.GetServerStatusResponse:
+        return self.admin.GetServerStatus(admin_pb2.GetServerStatusRequest(), timeout=SECONDS)
+
+    def predict(self, name: str, x: np.ndarray[Any, Any], **options: Any) -> prediction_pb2.PredictResponse:
+        request = prediction_pb2.PredictRequest(learner=name, inputs=tensor(x), **options)
+        return self.prediction.Predict(request, timeout=SECONDS)
+
+    def stream(self, name: str, stream_id: str = "s", **options: Any) -> Stream:
+        return Stream(self, learning_pb2.Open(learner=name, stream_id=stream_id, **options))
+
+    def teach(self, name: str, *episodes: tuple[np.ndarray[Any, Any], list[Any]], stream_id: str = "s") -> int:
+        """Teach whole episodes and wait until they are learned; returns the last version."""
+        with self.stream(name, stream_id) as stream:
+            for x, y in episodes:
+                stream.send(x, y)
+                stream.end()
+            stream.close()
+            learned = [event.learned for event in stream.events() if event.HasField("learned")]
+        assert len(learned) == len(episodes), self.log.read_text()[-3000:]
+        version: int = learned[-1].model_version
+        return version
+
+
+class Stream:
+    """One Learn call, driven by hand."""
+
+    def __init__(self, server: Server, opening: learning_pb2.Open) -> None:
+        self._requests: queue.Queue[learning_pb2.LearnRequest | None] = queue.Queue()
+        self._requests.put(learning_pb2.LearnRequest(open=opening))
+        self.call = server.learning.Learn(iter(self._requests.get, None), timeout=2 * SECONDS)
+        self._answers = iter(self.call)
+        self.acked = 0
+        self.seen: list[Any] = []
+        self.opened = next(self._answers).opened
+        self.sequence = self.acked = self.opened.last_durable_sequence
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._requests.put(None)
+        self.call.cancel()
+
+    def send(self, x: np.ndarray[Any, Any], y: list[Any], sequence: int | None = None) -> int:
+        self.sequence = self.sequence + 1 if sequence is None else sequence
+        batch = learning_pb2.Batch(sequence=self.sequence, inputs=tensor(x), labels=labels(y))
+        self._requests.put(learning_pb2.LearnRequest(batch=batch))
+        return self.sequence
+
+    def end(self) -> int:
+        self.sequence += 1
+        self._requests.put(learning_pb2.LearnRequest(end_episode=learning_pb2.EndEpisode(sequence=self.sequence)))
+        return self.sequence
+
+    def put(self, request: learning_pb2.LearnRequest) -> None:
+        self._requests.put(request)
+
+    def close(self) -> None:
+        self._requests.put(None)
+
+    def wait_ack(self, sequence: int | None = None) -> None:
+        wanted = self.sequence if sequence is None else sequence
+        while self.acked < wanted:
+            self._next()
+
+    def wait_event(self, kind: str) -> Any:
+        """The next event of a kind; those before it are in `seen`."""
+        while True:
+            answer = self._next()
+            if answer.HasField("event") and answer.event.WhichOneof("event") == kind:
+                return answer.event
+
+    def events(self) -> Iterator[Any]:
+        """All events until the call ends."""
+        for answer in self._answers:
+            if answer.HasField("event"):
+                yield answer.event
+            elif answer.HasField("ack"):
+                self.acked = answer.ack.sequence
+
+    def _next(self) -> learning_pb2.LearnResponse:
+        answer: learning_pb2.LearnResponse = next(self._answers)
+        if answer.HasField("ack"):
+            assert answer.ack.sequence >= self.acked
+            self.acked = answer.ack.sequence
+        elif answer.HasField("event"):
+            self.seen.append(answer.event)
+        return answer
+
+
+def environment() -> dict[str, str]:
+    paths = [str(ROOT), str(ROOT / "server"), str(ROOT / "proto")]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("SHARP_")}
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def _children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in path.read_text().split()]
+
+
+def tensor(x: np.ndarray[Any, Any]) -> tensor_pb2.Inputs:
+    dtype = tensor_pb2.DTYPE_UINT8 if x.dtype == np.uint8 else tensor_pb2.DTYPE_FLOAT32
+    if x.dtype != np.uint8:
+        x = x.astype("<f4")
+    return tensor_pb2.Inputs(tensor=tensor_pb2.Tensor(dtype=dtype, shape=x.shape, data=x.tobytes()))
+
+
+def labels(y: list[Any]) -> label_pb2.Labels:
+    if y and isinstance(y[0], str):
+        return label_pb2.Labels(texts=label_pb2.TextLabels(values=y))
+    return label_pb2.Labels(numbers=label_pb2.NumberLabels(values=[int(v) for v in y]))
+
+
+def answered(response: prediction_pb2.PredictResponse) -> list[Any]:
+    kind = response.labels.WhichOneof("kind")
+    return list(response.labels.texts.values if kind == "texts" else response.labels.numbers.values)
+
+
+def blobs(classes: Iterable[Any], each: int = 40, features: int = 12, seed: int = 0) -> tuple[Any, list[Any]]:
+    """`each` examples of every class, in random order: a corner of the cube and noise."""
+    rng = np.random.default_rng(seed)
+    xs, ys = [], []
+    for label in classes:
+        corner = np.random.default_rng(abs(hash_of(label))).random(features)
+        xs.append(0.8 * corner + 0.2 * rng.random((each, features)))
+        ys += [label] * each
+    order = rng.permutation(len(ys))
+    return np.concatenate(xs)[order].astype(np.float32), [ys[i] for i in order]
+
+
+def hash_of(label: object) -> int:
+    return sum((i + 1) * byte for i, byte in enumerate(repr(label).encode()))
+
+
+class Failure:
+    """What a failed call told."""
+
+    def __init__(self, error: grpc.RpcError) -> None:
+        self.code: grpc.StatusCode = error.code()
+        self.message: str = error.details() or ""
+        self.reason, self.metadata, self.retry, self.fields = "", {}, None, []
+        status = rpc_status.from_call(error)
+        for detail in status.details if status is not None else ():
+            info, retry, bad = (
+                error_details_pb2.ErrorInfo(),
+                error_details_pb2.RetryInfo(),
+                error_details_pb2.BadRequest(),
+            )
+            if detail.Unpack(info):
+                assert info.domain == "sharp.v1"
+                self.reason, self.metadata = info.reason, dict(info.metadata)
+            elif detail.Unpack(retry):
+                self.retry = retry.retry_delay.ToTimedelta().total_seconds()
+            elif detail.Unpack(bad):
+                self.fields = [violation.field for violation in bad.field_violations]
+
+
+@contextlib.contextmanager
+def refused(reason: str) -> Iterator[list[Failure]]:
+    """The block must fail with this reason; the failure is in the list afterwards."""
+    found: list[Failure] = []
+    try:
+        yield found
+    except grpc.RpcError as error:
+        found.append(Failure(error))
+        assert found[0].reason == reason, (found[0].code, found[0].reason, found[0].message)
+        told = found[0].message + str(found[0].metadata)
+        assert not any(word in told for word in ("Traceback", ".py", "/tmp", "/work"))
+        return
+    raise AssertionError(f"nothing failed, expected {reason}")
+
+
+def until(condition: Any, seconds: float = 30.0, what: str = "") -> Any:
+    """Wait for a condition; returns its value."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"it never came: {what}"
+        time.sleep(0.02)
+
+
+def in_thread(work: Any) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread

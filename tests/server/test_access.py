@@ -1,0 +1,141 @@
+"""Who may do what: a matrix of every RPC and every token, TLS, and the reload of the token file."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from sharp.inference import open_inference_pb2
+from sharp.v1 import admin_pb2, learning_pb2, prediction_pb2
+from sharp_server.access import ROLES, read_tokens, role_of
+from tests.server.running import Failure, Server
+
+TOKENS = {"predict": "p-secret", "learn": "l-secret", "admin": "a-secret"}
+SERVICES = [
+    service
+    for module in (learning_pb2, prediction_pb2, admin_pb2, open_inference_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
+]
+METHODS = [(f"/{service.full_name}/{method.name}", method) for service in SERVICES for method in service.methods]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("guarded")
+    hashed = hashlib.sha256(TOKENS["admin"].encode()).hexdigest()
+    (folder / "tokens").write_text(
+        f"# tokens\n\npredict:{TOKENS['predict']}\nlearn: {TOKENS['learn']}\nadmin:sha256:{hashed}\n"
+    )
+    server = Server(folder / "server", trust__token_file=folder / "tokens").start()
+    yield server
+    server.stop()
+
+
+def call(channel: grpc.Channel, path: str, method: Any, token: str | None) -> str:
+    """Call a method with an empty request; returns the reason of its failure."""
+    metadata = [("authorization", f"Bearer {token}")] if token is not None else []
+    streams_in, streams_out = method.client_streaming, method.server_streaming
+    kind = {(0, 0): "unary_unary", (0, 1): "unary_stream", (1, 0): "stream_unary", (1, 1): "stream_stream"}
+    made = getattr(channel, kind[streams_in, streams_out])(path)
+    try:
+        answer = made(iter([b""]) if streams_in else b"", metadata=metadata, timeout=20)
+        if streams_out:
+            list(answer)
+    except grpc.RpcError as error:
+        return Failure(error).reason
+    return ""
+
+
+@pytest.mark.parametrize(("path", "method"), METHODS, ids=[path for path, _ in METHODS])
+def test_every_method_takes_its_own_role_and_no_other(guarded: Server, path: str, method: Any) -> None:
+    role = role_of(path)
+    assert call(guarded.channel, path, method, None) == ("TOKEN_MISSING" if role else "")
+    if role is None:
+        return
+    assert call(guarded.channel, path, method, "wrong") == "TOKEN_INVALID"
+    for name, token in TOKENS.items():
+        reason = call(guarded.channel, path, method, token)
+        assert (reason == "ROLE_MISSING") == (name != role)
+        assert reason not in ("TOKEN_MISSING", "TOKEN_INVALID", "INTERNAL_ERROR")
+
+
+def test_every_service_has_a_role() -> None:
+    assert {service.full_name for service in SERVICES} == set(ROLES)
+    assert role_of("/unknown.Service/Method") == "admin" and role_of("nonsense") == "admin"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "predict\n", "root:x\n", "predict:\n", "admin:sha256:12\n"])
+def test_a_token_file_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"line|token|hex"):
+        read_tokens(text)
+
+
+def test_a_changed_token_file_is_read_again_and_a_broken_one_is_not(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("admin:one\n")
+    server = serve(trust__token_file=tokens)
+
+    def works(token: str) -> bool:
+        return call(server.channel, "/sharp.v1.Admin/GetServerStatus", _method("Admin", "GetServerStatus"), token) == ""
+
+    assert works("one") and not works("two")
+    tokens.write_text("admin:two-two\n")
+    time.sleep(1.1)
+    assert works("two-two") and not works("one")
+    tokens.write_text("broken\n")
+    time.sleep(1.1)
+    assert works("two-two")
+
+
+def _method(service: str, name: str) -> Any:
+    return next(method for path, method in METHODS if path.endswith(f"{service}/{name}"))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+def test_tls_and_mutual_tls_let_in_whom_they_should(serve: Callable[..., Server], tmp_path: Path) -> None:
+    for name in ("ca", "other"):
+        _openssl(
+            tmp_path, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+            "-keyout", f"{name}.key", "-out", f"{name}.pem", "-addext", "basicConstraints=critical,CA:TRUE",
+        )  # fmt: skip
+    for name in ("server", "client"):
+        _openssl(tmp_path, "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key",
+                 "-out", f"{name}.csr")  # fmt: skip
+        (tmp_path / "ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        _openssl(tmp_path, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                 "-days", "2", "-out", f"{name}.pem", "-extfile", "ext")  # fmt: skip
+    files = {name: (tmp_path / name).read_bytes() for name in ("ca.pem", "other.pem", "client.pem", "client.key")}
+    server = serve(
+        trust__certificate=tmp_path / "server.pem",
+        trust__key=tmp_path / "server.key",
+        trust__client_ca=tmp_path / "ca.pem",
+    )
+
+    def answers(authority: str, certificate: bool) -> bool:
+        pair = (files["client.key"], files["client.pem"]) if certificate else (None, None)
+        credentials = grpc.ssl_channel_credentials(files[authority], *pair)
+        with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:
+            stub: Any = channel.unary_unary("/sharp.v1.Admin/GetServerStatus")
+            try:
+                stub(b"", timeout=3)
+            except grpc.RpcError:
+                return False
+            return True
+
+    assert answers("ca.pem", True)
+    assert not answers("ca.pem", False)
+    assert not answers("other.pem", True)
+
+
+def _openssl(folder: Path, *words: str) -> None:
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
