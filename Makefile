@@ -2,9 +2,9 @@
 # themselves where it is missing or older than pyproject.toml.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := sharp_engine proto tests
+SOURCES := sharp_engine proto client cli server benchmarks tests
 
-.PHONY: env test lint format types imports unit
+.PHONY: env test test-clients lint format types imports unit
 
 env: .venv/ready
 
@@ -32,3 +32,7 @@ imports: env
 
 unit: env
 	$(BIN)/pytest
+
+# Stock clients of other projects against a running server: needs npm, so not part of `make test`.
+test-clients: env
+	$(BIN)/python tests/stock_clients/run.py

@@ -24,7 +24,7 @@ def build_backbone(
 
     if config.model not in models.list_models(module=models):
         raise ConfigError(f"torchvision has no classification model {config.model!r}")
-    local = _local_file(config.weights)
+    local = _local_file(config.weights) if state is None else None
     named = config.weights if state is None and local is None else None
     try:
         # A fixed seed: random weights must be the same ones whenever the learner is built.

@@ -7,6 +7,7 @@ on a saved learner, or on one it trains on made-up data, and prints each with it
 
 from __future__ import annotations
 
+import copy
 import sys
 import tempfile
 from collections.abc import Callable
@@ -123,13 +124,11 @@ def check_masks(learner: Learner) -> None:
 
 def check_resume(learner: Learner, go_on: Callable[[Learner], object]) -> None:
     """6: saved, loaded and continued is the same, bit for bit, as continued. `go_on` continues a learner."""
-    loaded, continued = copy_of(learner), copy_of(learner)
+    # A deep copy never was in a file: it knows even what a snapshot would forget.
+    loaded, continued = copy_of(learner), copy.deepcopy(learner)
+    check_same(loaded, learner)
     go_on(loaded)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "again.safetensors"
-        continued.save(path)
-        go_on(continued)
-        check_same(Learner.load(path), learner)
+    go_on(continued)
     check_same(loaded, continued)
 
 

@@ -30,6 +30,14 @@ def _require(holds: bool, name: str, value: object, wanted: str) -> None:
         raise ConfigError(f"{name} must be {wanted}, not {value!r}")
 
 
+def _require_choices(config: object) -> None:
+    """Every setting that is one of a few words is one of them."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        if typing.get_origin(hint) is Literal:
+            value, choices = getattr(config, name), typing.get_args(hint)
+            _require(value in choices, name, value, "one of " + ", ".join(map(repr, choices)))
+
+
 @dataclass(frozen=True)
 class LayerConfig:
     """One layer of units; every layer ends in a ReLU."""
@@ -42,6 +50,7 @@ class LayerConfig:
     """Whether a 2×2 max-pooling follows (convolutions only)."""
 
     def __post_init__(self) -> None:
+        _require_choices(self)
         _require(self.units >= 1, "units", self.units, "at least 1")
         _require(not (self.pool and self.kind == "linear"), "pool", self.pool, "false for a linear layer")
 
@@ -85,6 +94,7 @@ class ArchitectureConfig:
     """The pretrained model in front, for kind `backbone`."""
 
     def __post_init__(self) -> None:
+        _require_choices(self)
         _require(0.0 < self.density <= 1.0, "density", self.density, "in (0, 1]")
         _require(self.cut is None or self.cut >= 0, "cut", self.cut, "at least 0")
         _require(
@@ -109,6 +119,7 @@ class ArchitectureConfig:
         )
         kinds = [layer.kind for layer in self.layers]
         _require(kinds == sorted(kinds), "layers", kinds, "convolutions first, then linear layers")
+        _require(kinds[-1:] != ["conv"], "layers", kinds, "linear in the end: representations are vectors")
 
 
 @dataclass(frozen=True)
@@ -140,6 +151,7 @@ class TrainingConfig:
     """Most memory for outputs of frozen units, computed once per episode; what does not fit is computed every step."""
 
     def __post_init__(self) -> None:
+        _require_choices(self)
         for name in ("phases", "epochs", "tau_period", "selection_examples"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         _require(self.least_steps >= 0, "least_steps", self.least_steps, "at least 0")
@@ -178,6 +190,7 @@ class MemoryConfig:
     which makes the score of unseen examples of known classes a little too high."""
 
     def __post_init__(self) -> None:
+        _require_choices(self)
         _require(self.episodes >= 0, "episodes", self.episodes, "at least 0")
         _require(self.stm_capacity >= 1, "stm_capacity", self.stm_capacity, "at least 1")
         _require(self.stm_bits in (2, 4, 8), "stm_bits", self.stm_bits, "2, 4 or 8")
@@ -194,10 +207,11 @@ class PredictionConfig:
     vote: Vote = "majority"
     """`majority`: the k nearest memories vote (the paper's rule). `calibrated`: each class's similarity is compared on
     its own scale, so that classes that live on different masks compete fairly."""
-    floor_quantile: float = 0.35
+    floor_quantile: float = 0.2
     """Calibrated vote: quantile of a class's similarity to other classes' memories that counts as score 0."""
 
     def __post_init__(self) -> None:
+        _require_choices(self)
         _require(self.neighbours >= 1, "neighbours", self.neighbours, "at least 1")
         _require(0.0 <= self.floor_quantile < 1.0, "floor_quantile", self.floor_quantile, "in [0, 1)")
 
@@ -224,6 +238,7 @@ class StreamConfig:
     """Found boundaries: how far, in standard deviations, what is seen of the same classes must move to cut."""
 
     def __post_init__(self) -> None:
+        _require_choices(self)
         _require(self.window >= 8, "window", self.window, "at least 8")
         _require(self.least >= self.window, "least", self.least, f"at least window ({self.window})")
         _require(self.most >= 2 * self.least, "most", self.most, f"at least twice least ({self.least})")

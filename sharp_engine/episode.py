@@ -49,6 +49,10 @@ class Examples:
     y: Tensor
     """(n,) class ids."""
 
+    def as_floats(self) -> Examples:
+        """The same examples with bytes scaled to [0, 1], to stand beside others that came as floats."""
+        return Examples(self.x.float().div(255.0) if self.x.dtype == torch.uint8 else self.x, self.y)
+
     def fingerprint(self) -> str:
         """SHA-256 of values and classes: the same examples in the same order, or not."""
         digest = hashlib.sha256()

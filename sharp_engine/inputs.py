@@ -17,8 +17,8 @@ def as_examples(x: object, input_shape: tuple[int, ...] | None) -> Tensor:
         batch = x.detach()
     else:
         try:
-            array = np.asarray(x)
-            batch = torch.from_numpy(np.ascontiguousarray(array))
+            array = np.ascontiguousarray(x)
+            batch = torch.from_numpy(array if array.flags.writeable else array.copy())
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(
                 f"examples must be an array or a tensor of numbers, not {type(x).__name__}: {error}"

@@ -5,7 +5,7 @@ An id is given once and never again, so that a forgotten class cannot come back 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -27,6 +27,8 @@ def as_labels(y: LabelLike) -> list[Label]:
     if isinstance(y, (str, bytes)):
         raise LabelError(f"labels must be a sequence, one per example, not {y!r}")
     values: Iterable[Any] = y.tolist() if isinstance(y, (Tensor, np.ndarray)) else y
+    if not isinstance(values, Iterable):
+        raise LabelError(f"labels must be a sequence, one per example, not {y!r}")
     labels: list[Label] = []
     for value in values:
         label = value.item() if isinstance(value, np.generic) else value
@@ -80,6 +82,7 @@ class Labels:
 
     def find(self, label: Label) -> int:
         """The id of a label, or UnknownClassError."""
+        (label,) = as_labels([label])  # True and 1.0 are no labels, though they equal one
         if label not in self._id or kind_of(label) != self.kind:
             raise UnknownClassError(f"no class {label!r} is known")
         return self._id[label]
@@ -87,6 +90,13 @@ class Labels:
     def remove(self, label: Label) -> None:
         """Forget a label; its id is not used again."""
         del self._label[self._id.pop(label)]
+
+    def keep(self, class_ids: Container[int]) -> None:
+        """Forget all labels but those of some ids; without any, labels of either kind may come."""
+        self._label = {class_id: label for class_id, label in self._label.items() if class_id in class_ids}
+        self._id = {label: class_id for class_id, label in self._label.items()}
+        if not self._label:
+            self.kind = None
 
     def pairs(self) -> list[tuple[int, Label]]:
         """All (id, label), by id."""

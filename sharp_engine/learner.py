@@ -91,7 +91,8 @@ class Learner:
         if config.backbone is not None:
             backbone = backbone or build_backbone(config.backbone, device)
             features = feature_shape(backbone, input_shape, device)
-        network = build(architecture, config.density, self.config.memory.episodes, features, self.generator, device)
+        generator = self._random_copy()  # nothing is drawn from the learner's own before everything fits
+        network = build(architecture, config.density, self.config.memory.episodes, features, generator, device)
         if config.pretrained is not None:
             freeze_pretrained(network)
             if load_weights:
@@ -101,6 +102,7 @@ class Learner:
         self.network: Network = network
         self.stm = ShortTermMemory(network.cut_shape, memory.stm_capacity, memory.stm_share)
         self.segmenter = Segmenter(self.config.stream, int(torch.tensor(input_shape).prod()), self.config.seed)
+        self.generator.set_state(generator.get_state())
         self.architecture = architecture
 
     # ---- learning -----------------------------------------------------------------------------------------------
@@ -124,6 +126,8 @@ class Learner:
         self._require_no_episode()
         examples = self._accept(*self._validated(x, y))
         self.pending.append(examples)
+        if len({part.x.dtype for part in self.pending}) > 1:
+            self.pending = [part.as_floats() for part in self.pending]
         if self.config.stream.boundaries == "given":
             return []
         self.found += self.segmenter.feed(examples.x, examples.y)
@@ -188,6 +192,8 @@ class Learner:
         self.network = running.before
         self.generator.set_state(running.random_before)
         self.running = None
+        held = {memory.class_id for memory in self.ltm.classes} | {stored.class_id for stored in self.stm.classes}
+        self.labels.keep(held.union(*(part.y.tolist() for part in self.pending)))
 
     def _begin(self, examples: Examples) -> None:
         random_before = self.generator.get_state()
@@ -276,9 +282,9 @@ class Learner:
             self.segmenter.forget(class_id)
             self.stm = self.stm.forget(class_id)
         self.ltm = self.ltm.forget(class_id)
+        self.labels.remove(label)
         if running is not None and running.examples is not None:
             self._forget_in_progress(running, running.examples, class_id)
-        self.labels.remove(label)
         self._predictor = None
 
     def inspect(self) -> Inspection:
@@ -335,7 +341,7 @@ class Learner:
         """Give labels their ids; the first batch settles the architecture."""
         if self.architecture is None:
             self.build(tuple(examples.shape[1:]))
-        return Examples(examples, self.labels.ids(labels))
+        return Examples(examples.clone(), self.labels.ids(labels))  # the caller may use its array again
 
     def _same_examples(self, x: object, y: LabelLike | None, running: RunningEpisode) -> Examples:
         """The examples of an episode that was saved without them."""

@@ -278,13 +278,17 @@ class Predictor:
         else:
             score, order = matcher.leading(similarity, best, self._slope, self._offset, max(top, _SHARED))
             share = torch.softmax(score / _SHARE_TEMPERATURE, dim=1)
-        distance = 2.0 - 2.0 * best.gather(1, order)  # (n, at least top)
+        distance = _distance(best.gather(1, order))  # (n, at least top)
         answer = {"winner": order[:, 0], "share": share[:, 0], "distance": distance[:, 0]}
         answer |= {"top": order[:, :top], "top_share": share[:, :top], "top_distance": distance[:, :top]}
-        answer |= {"memory": near_class[:, :memories], "memory_distance": 2.0 - 2.0 * near[:, :memories]}
+        answer |= {"memory": near_class[:, :memories], "memory_distance": _distance(near[:, :memories])}
         if novelty:
             answer["novelty"] = self._novelty.calibrate(self._ratios(similarity))
         return {key: value.cpu().numpy() for key, value in answer.items()}
+
+
+def _distance(similarity: Tensor) -> Tensor:
+    return (2.0 - 2.0 * similarity).clamp_(min=0.0)  # rounding may take a cosine past 1
 
 
 def _winner(near_class: Tensor) -> tuple[Tensor, Tensor]:

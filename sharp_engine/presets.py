@@ -43,7 +43,15 @@ def _paper(
 PRESETS: dict[str, LearnerConfig] = {
     "default": LearnerConfig(
         training=TrainingConfig(phases=3, epochs=1, least_steps=40, batch_size=128),
-        memory=MemoryConfig(stm_capacity=1000, stm_choice="herding", ltm_per_class=50, holdout=0.05),
+        memory=MemoryConfig(
+            stm_capacity=1000,
+            stm_choice="herding",
+            stm_share="fading",
+            stm_bits=4,
+            stm_sparse=True,
+            ltm_per_class=50,
+            holdout=0.05,
+        ),
         prediction=PredictionConfig(vote="calibrated"),
     ),
     "mnist": _paper("conv-small", 0.90, 10, 3, 256, 0.1, 5, 25, 50),

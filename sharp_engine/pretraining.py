@@ -19,7 +19,7 @@ from sharp_engine.backbone import read_weights
 from sharp_engine.compact import CompactNetwork
 from sharp_engine.config import LearnerConfig
 from sharp_engine.device import resolve_device
-from sharp_engine.errors import ConfigError, NonFiniteLossError
+from sharp_engine.errors import ConfigError, LabelError, NonFiniteLossError
 from sharp_engine.inputs import as_examples
 from sharp_engine.labels import LabelLike, Labels, as_labels
 from sharp_engine.loss import supervised_contrastive_loss
@@ -51,7 +51,7 @@ def pretrain(
     examples = as_examples(x, None)
     targets = Labels().ids(as_labels(y)).to(device)
     if len(targets) != len(examples):
-        raise ConfigError(f"{len(examples)} examples but {len(targets)} labels")
+        raise LabelError(f"{len(examples)} examples but {len(targets)} labels")
     architecture = settle(config.architecture, tuple(examples.shape[1:]))
     if architecture.cut == 0:
         raise ConfigError("there is no G to pretrain: cut must be at least 1, not 0")
@@ -74,7 +74,7 @@ def pretrain(
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-            total, steps = total + float(loss), steps + 1
+            total, steps = total + float(loss.detach()), steps + 1
         losses.append(total / max(steps, 1))
         if not torch.isfinite(torch.tensor(losses[-1])):
             raise NonFiniteLossError(f"the loss became {losses[-1]} in epoch {epoch}")

@@ -77,8 +77,7 @@ class Segmenter:
 
     def _look(self) -> int | None:
         """Length of the episode if it is complete by now."""
-        while self._next <= len(self.labels):
-            end = min(self._next, self._config.most)
+        while (end := min(self._next, self._config.most)) <= len(self.labels):
             if self._labels_drift(end):
                 return self._where_labels_change(end)
             if self._inputs_are_novel(end):
@@ -86,7 +85,7 @@ class Segmenter:
             if end == self._config.most:
                 return end
             self._next += self._config.window // 2
-        return self._config.most if len(self.labels) >= self._config.most else None
+        return None
 
     def _drop(self, count: int) -> None:
         self.labels, self.features = self.labels[count:], self.features[count:]

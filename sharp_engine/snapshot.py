@@ -4,7 +4,8 @@ The file is written beside its place, flushed to disk and renamed, so it is comp
 every tensor's name, type and shape is checked against what the description says, and the description against the
 config's own rules, so a file from a stranger can at worst be refused.
 
-Metadata: `format` = "sharp", `version` = "1", `learner` = the JSON description (see `describe`). Tensors:
+Metadata: `format` = "sharp", `version` = "1", `learner` = the JSON description (see `describe`), `digest` = SHA-256
+over description and tensors (see `digest`). Tensors:
 
     network.{i}.weight|bias|mask|ranks   the full network, layer i
     before.{i}.…                         the same at the start of the episode in progress, where there is one
@@ -19,10 +20,12 @@ Metadata: `format` = "sharp", `version` = "1", `learner` = the JSON description 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,9 +53,10 @@ _PARTS = ("weight", "bias", "mask", "ranks")
 
 def save(learner: Learner, path: Path, pending: bool) -> None:
     """Write a snapshot to `path`: temporary file, flush, rename, flush of the folder."""
-    tensors = tensors_of(learner, pending)
-    metadata = {"format": FORMAT, "version": str(VERSION), "learner": json.dumps(describe(learner, pending))}
-    content = to_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors_of(learner, pending).items()}
+    words = json.dumps(describe(learner, pending))
+    metadata = {"format": FORMAT, "version": str(VERSION), "learner": words, "digest": digest(words, tensors)}
+    content = to_bytes(tensors, metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
@@ -81,6 +85,10 @@ def load(path: Path, device: str | None) -> Learner:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:
         raise SnapshotError(f"cannot read {path.name} as a snapshot: {error}") from None
+    if metadata.get("digest") != digest(metadata["learner"], tensors):
+        raise SnapshotError(f"{path.name} is damaged: its content is not what was saved")
+    # Copies: matrix products may differ in the last bit where memory is not aligned as torch aligns it.
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     try:
         return _restore(description, _Tensors(tensors), device)
     except SnapshotError as error:
@@ -92,10 +100,16 @@ def load(path: Path, device: str | None) -> Learner:
         AttributeError,
         IndexError,
         RuntimeError,
-        OverflowError,
+        ArithmeticError,
+        MemoryError,
         SharpError,
     ) as error:
         raise SnapshotError(f"{path.name} is damaged: {type(error).__name__}: {error}") from None
+
+
+def digest(description: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over everything in the file: a bit that flips on a disk must not change what a learner knows."""
+    return hashlib.sha256((checksum(tensors) + description).encode()).hexdigest()
 
 
 def _read_description(metadata: dict[str, str]) -> dict[str, Any]:
@@ -332,13 +346,15 @@ def _running(learner: Learner, entry: dict[str, Any], tensors: _Tensors) -> Runn
     heldout = tensors.take("episode.heldout", torch.int64, (None,))
     if examples is not None and len(heldout) and not (int(heldout.min()) >= 0 and int(heldout.max()) < len(examples.y)):
         raise SnapshotError("held-out examples lie outside the episode")
+    random_before = tensors.take("random_before", torch.uint8, (None,))
+    torch.Generator().set_state(random_before)  # raises if it is none
     return RunningEpisode(
         number=_count(entry["number"]),
         examples=examples,
         fingerprint=str(entry["fingerprint"]),
         heldout=heldout,
         before=_network(learner.network, "before", entry["shortfalls"], tensors),
-        random_before=tensors.take("random_before", torch.uint8, (None,)),
+        random_before=random_before,
         losses=[float(loss) for loss in entry["losses"]],
         seconds=float(entry["seconds"]),
     )

@@ -72,7 +72,8 @@ class ShortTermMemory:
 
     def purge(self, episode: int, m: int) -> ShortTermMemory:
         """Keep the newest m episodes up to `episode`, within the budget; fading shares keep older ones too, thinly."""
-        recent = [stored for stored in self.classes if stored.episode > episode - m or self.share == "fading"]
+        older = self.share == "fading" and m > 0  # m = 0 means no replay
+        recent = [stored for stored in self.classes if stored.episode > episode - m or older]
         return replace(self, classes=_fit(recent, self.budget, self.share, least=0))
 
     def forget(self, class_id: int) -> ShortTermMemory:
