@@ -32,8 +32,8 @@ _CHUNK = 1024
 _SHARE_TEMPERATURE = 0.1
 """Calibrated scores become shares by a softmax at this temperature …"""
 
-_SHARED = 16
-"""… over this many leading classes: the others' shares are negligible."""
+_LOOKED = 16
+"""… over the leading classes, at least this many: the shares of the others are negligible."""
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -170,30 +170,33 @@ class Matcher:
     def leading(
         self, similarity: Tensor, best: Tensor, slope: Tensor, offset: Tensor, count: int
     ) -> tuple[Tensor, Tensor]:
-        """The classes with the largest slope · similarity + offset, (n, count) scores and classes.
+        """Scores and classes with the largest slope · similarity + offset, (n, at least count) each, in order.
 
         A class's similarity is the mean over its few nearest memories, so its nearest one gives an upper bound: classes
-        whose bound is small need not be looked at.
+        whose bound is small need not be looked at. The first `count` are exact; those behind are the others looked at.
         """
-        bounds = best * slope + offset  # (n, classes)
-        looked = min(self.classes, 4 * count)
-        limits, rows = bounds.topk(min(looked + 1, self.classes), dim=1)
+        looked = max(4 * count, _LOOKED)
+        if looked >= self.classes:
+            return _sorted(self.class_similarity(similarity) * slope + offset)
+        limits, rows = (best * slope + offset).topk(looked + 1, dim=1)
         rows = rows[:, :looked]
-        scores = self._class_similarity(self._take(similarity, rows), rows) * slope[rows] + offset[rows]  # (n, looked)
-        scores, order = scores.topk(min(count, looked), dim=1)
+        means = self._mean_of_few(self._take(similarity, rows), rows)  # (n, looked)
+        scores, order = _sorted(means * slope[rows] + offset[rows])
         classes = rows.gather(1, order)
-        if looked < self.classes:
-            unsure = indices(limits[:, -1] > scores[:, -1])
-            if len(unsure):
-                all_rows = torch.arange(self.classes, device=rows.device).expand(len(unsure), -1)
-                every = self._class_similarity(similarity[unsure], all_rows) * slope + offset
-                scores[unsure], classes[unsure] = every.topk(count, dim=1)
+        unsure = indices(limits[:, -1] > scores[:, count - 1])  # some class not looked at could be better
+        if len(unsure):
+            every, order = _sorted(self.class_similarity(similarity[unsure]) * slope + offset)
+            scores[unsure], classes[unsure] = every[:, :looked], order[:, :looked]
         return scores, classes
+
+    def class_similarity(self, similarity: Tensor) -> Tensor:
+        """Of every class: the mean over its few nearest memories, (n, classes)."""
+        return self._mean_of_few(similarity, torch.arange(self.classes, device=similarity.device))
 
     def _take(self, similarity: Tensor, rows: Tensor) -> Tensor:
         return similarity.gather(1, rows[:, :, None].expand(-1, -1, self.depth))
 
-    def _class_similarity(self, similarity: Tensor, rows: Tensor) -> Tensor:
+    def _mean_of_few(self, similarity: Tensor, rows: Tensor) -> Tensor:
         """Mean of the few largest, per class: (n, c, depth) of classes `rows` → (n, c)."""
         largest = similarity.topk(min(NEIGHBOURS, self.depth), dim=2).values
         if self._absent is None:
@@ -276,7 +279,7 @@ class Predictor:
             order = _order(votes, best)[:, :top]
             share = votes.gather(1, order) / k
         else:
-            score, order = matcher.leading(similarity, best, self._slope, self._offset, max(top, _SHARED))
+            score, order = matcher.leading(similarity, best, self._slope, self._offset, max(top, 1))
             share = torch.softmax(score / _SHARE_TEMPERATURE, dim=1)
         distance = _distance(best.gather(1, order))  # (n, at least top)
         answer = {"winner": order[:, 0], "share": share[:, 0], "distance": distance[:, 0]}
@@ -289,6 +292,10 @@ class Predictor:
 
 def _distance(similarity: Tensor) -> Tensor:
     return (2.0 - 2.0 * similarity).clamp_(min=0.0)  # rounding may take a cosine past 1
+
+
+def _sorted(scores: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.sort(scores, dim=1, descending=True)
 
 
 def _winner(near_class: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,142 @@
+"""The command line of the speed benchmark, and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.machine import describe, machine
+from benchmarks.result import write_json
+from benchmarks.speed import growth
+from benchmarks.speed.growth import Growth
+from benchmarks.speed.measure import PARTS, TINY, Sizes, SpeedOptions, SpeedResult, run
+from benchmarks.speed.prediction import PredictionTimes
+from benchmarks.speed.timing import Comparison
+from sharp_engine import SharpError
+
+app = typer.Typer(add_completion=False)
+
+_LOOK: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "pad_edge": False}
+
+
+@app.command()
+def command(
+    only: Annotated[
+        list[str] | None, typer.Option(help="training, prediction, growth or snapshot; may be repeated.")
+    ] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where MNIST lies in torchvision's layout; without, images are made up.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
+    preset: Annotated[str, typer.Option(help="Whose schedule: paper or default.")] = "default",
+    fraction: Annotated[float, typer.Option(help="Share of MNIST to learn from.")] = 1.0,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of both sides; else what torch chooses.")] = None,
+    tiny: Annotated[bool, typer.Option("--tiny", help="See that it runs, in a minute; figures mean nothing.")] = False,
+) -> None:
+    """Measure training, prediction, growth and snapshots against their floors and print the ratios."""
+    console = Console()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        options = SpeedOptions(
+            parts=tuple(only or PARTS),  # type: ignore[arg-type] # checked on construction, like the next one
+            data_root=data_root,
+            preset=preset,  # type: ignore[arg-type]
+            fraction=fraction,
+            sizes=TINY if tiny else Sizes(),
+        )
+        with console.status("starting") as status:
+            result = run(options, status.update)
+    except (BenchmarkError, SharpError) as error:
+        Console(stderr=True).print(f"[bold red]cannot run:[/] {error}", highlight=False)
+        raise typer.Exit(2) from None
+    console.print(*tables(result), sep="\n")
+    if output is not None:
+        write_json(output, result.to_dict())
+        console.print(f"written: {output}", highlight=False)
+
+
+def tables(result: SpeedResult) -> Iterator[RenderableType]:
+    """What is printed at the end."""
+    if result.training:
+        title = f"Training against the plain dense network, CPU seconds\n{result.options.preset} preset, {result.data}"
+        yield _comparisons(title, result.training, cpu=True)
+    if result.prediction:
+        yield _prediction(result.prediction)
+    if result.growth is not None:
+        yield _growth(result.growth)
+    if result.snapshot:
+        yield _comparisons("Snapshots against writing and reading the bytes, ms", result.snapshot, cpu=False)
+    yield Text(describe(machine()), style="dim")
+
+
+def _comparisons(title: str, rows: Sequence[Comparison], *, cpu: bool) -> Table:
+    """Training is compared by processor time, input and output by the clock."""
+    table = Table("", title=title, **_LOOK)
+    for column in ("ours", "theirs", "ratio", "reach", "by wall" if cpu else "by CPU"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        ours, theirs = (row.ours.cpu, row.baseline.cpu) if cpu else (1000 * row.ours.wall, 1000 * row.baseline.wall)
+        ratio, other = (row.cpu_ratio, row.wall_ratio) if cpu else (row.wall_ratio, row.cpu_ratio)
+        table.add_row(
+            row.name, f"{ours:.3f}", f"{theirs:.3f}", *_judged(ratio, row.target), Text(f"{other:.2f}", style="dim")
+        )
+    return table
+
+
+def _prediction(rows: Sequence[PredictionTimes]) -> Table:
+    title = "Prediction against the dense forward and a matrix product, examples per second"
+    table = Table("batch", "memories", title=title, **_LOOK)
+    for column in ("ours", "theirs", "CPU ratio", "reach", "no novelty", "by wall"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            str(row.batch),
+            f"{row.classes} × {row.per_class}",
+            f"{row.batch / row.full.ours.wall:,.0f}",
+            f"{row.batch / row.full.baseline.wall:,.0f}",
+            *_judged(row.full.cpu_ratio, row.full.target),
+            _judged(row.labels_only.cpu_ratio, row.labels_only.target)[0],
+            Text(f"{row.full.wall_ratio:.2f}", style="dim"),
+        )
+    return table
+
+
+def _growth(found: Growth) -> Table:
+    last = len(found.spent)
+    table = Table("", title=f"Growth over {last} episodes of two classes", **_LOOK)
+    for column in (f"episode {growth.EARLY}", f"episode {last}", "ratio", "reach"):
+        table.add_column(column, justify="right")
+    early = growth.EARLY - 1
+    cpu = [f"{found.spent[i].cpu:.2f}" for i in (early, -1)]
+    table.add_row("CPU seconds", *cpu, *_judged(found.ratio, growth.TARGET))
+    table.add_row("CPU seconds, medians of five", "", "", *_judged(found.smooth_ratio, growth.TARGET))
+    table.add_row("long-term memory, MB", *(f"{found.ltm[i] / 1e6:.2f}" for i in (early, -1)), "", "")
+    if found.unexplained_bytes is not None:
+        resident = [f"{(found.resident[i] or 0) / 1e6:.0f}" for i in (early, -1)]
+        table.add_row("process, MB", *resident, "", "")
+        table.add_row("grown beyond long-term memory, MB", "", f"{found.unexplained_bytes / 1e6:.1f}", "", "")
+    return table
+
+
+def _judged(ratio: float, target: float | None) -> tuple[Text, str]:
+    style = "" if target is None else "bold green" if ratio <= target else "bold red"
+    return Text(f"{ratio:.2f}", style=style), "" if target is None else f"≤ {target:g}"
+
+
+def main(arguments: list[str] | None = None, program: str = "python -m benchmarks.speed") -> None:
+    """Run the command line; ends the process."""
+    app(args=arguments, prog_name=program)
+
+
+if __name__ == "__main__":
+    main()

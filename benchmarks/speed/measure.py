@@ -1,0 +1,195 @@
+"""One run of all speed measurements: what is learned from, in which order, with which sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from benchmarks import data, published, scenario, synthetic
+from benchmarks.data import Images
+from benchmarks.errors import DataError, require
+from benchmarks.machine import machine, versions
+from benchmarks.speed import growth, prediction, snapshots, training
+from benchmarks.speed.growth import Growth
+from benchmarks.speed.prediction import PredictionTimes
+from benchmarks.speed.timing import Comparison
+from sharp_engine import Learner, LearnerConfig, preset
+
+Part = Literal["training", "prediction", "growth", "snapshot"]
+PARTS: tuple[Part, ...] = ("training", "prediction", "growth", "snapshot")
+Tell = Callable[[str], None]
+
+MNIST_SHAPE, CIFAR_SHAPE = (1, 28, 28), (3, 32, 32)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything: figures are for the full sizes, smaller ones are for trying out."""
+
+    mnist_per_class: int = 6000
+    """Of made-up images; a real data set is taken whole, or its `fraction`."""
+    vgg_per_class: int = 512
+    vgg_episodes: int = 2
+    settings: tuple[tuple[str, Any], ...] = ()
+    """Engine settings that shorten the schedule; none at full size."""
+    batches: tuple[int, ...] = (1, 64, 1024)
+    memories: tuple[tuple[int, int], ...] = ((10, 25), (100, 50), (1000, 50))
+    small_per_class: int = 200
+    """Of the learner whose predictions and snapshots are measured: its speed does not depend on how much it saw."""
+    growth_episodes: int = 50
+    growth_per_class: int = 100
+    rounds: int = 7
+    least_seconds: float = 0.2
+
+
+TINY = Sizes(
+    mnist_per_class=20,
+    vgg_per_class=4,
+    settings=(("training.phases", 1), ("training.least_steps", 0), ("training.epochs", 1)),
+    batches=(1, 8),
+    memories=((12, 3),),
+    small_per_class=10,
+    growth_episodes=4,
+    growth_per_class=6,
+    rounds=1,
+    least_seconds=0.0,
+)
+"""To see that everything runs; no figure of it means anything."""
+
+
+@dataclass(frozen=True)
+class SpeedOptions:
+    """What to measure."""
+
+    parts: tuple[Part, ...] = PARTS
+    data_root: Path | None = None
+    """Where MNIST lies; made-up images of its size stand in where it is absent."""
+    preset: Literal["paper", "default"] = "default"
+    """Whose schedule is learned by."""
+    fraction: float = 1.0
+    """Share of MNIST to learn from."""
+    sizes: Sizes = field(default_factory=Sizes)
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            require(part in PARTS, "only", part, "one of " + ", ".join(PARTS))
+        require(self.preset in ("paper", "default"), "preset", self.preset, "paper or default")
+        require(0.0 < self.fraction <= 1.0, "fraction", self.fraction, "in (0, 1]")
+
+    def config(self, dataset: Literal["mnist", "cifar10"]) -> LearnerConfig:
+        """The preset with the paper's memory budget."""
+        config = preset(dataset if self.preset == "paper" else "default")
+        budget = published.BUDGETS[dataset]["full"]
+        ltm = published.LTM_PER_CLASS[dataset]
+        memory = {"memory.stm_capacity": budget, "memory.ltm_per_class": ltm}
+        return config.with_options({**memory, **dict(self.sizes.settings)})
+
+
+@dataclass
+class SpeedResult:
+    """What was measured; a part that was not asked for is empty."""
+
+    options: SpeedOptions
+    data: str = ""
+    training: list[Comparison] = field(default_factory=list)
+    training_details: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    prediction: list[PredictionTimes] = field(default_factory=list)
+    growth: Growth | None = None
+    snapshot: list[Comparison] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "version": versions()["engine"],
+            "versions": versions(),
+            "machine": machine(),
+            "settings": {
+                "preset": self.options.preset,
+                "fraction": self.options.fraction,
+                "data": self.data,
+                "full_sizes": self.options.sizes == Sizes(),
+            },
+            "training": [c.to_dict() for c in self.training],
+            "training_by_episode": self.training_details,
+            "prediction": [p.to_dict() for p in self.prediction],
+            "growth": None if self.growth is None else self.growth.to_dict(),
+            "snapshot": [c.to_dict() for c in self.snapshot],
+        }
+
+
+def run(options: SpeedOptions, tell: Tell = lambda _: None) -> SpeedResult:
+    """Measure; `tell` hears what is being measured now."""
+    result = SpeedResult(options)
+    sizes = options.sizes
+    mnist, result.data = _mnist(options)
+    if "training" in options.parts:
+        tell("training: the MNIST sequence")
+        _, times = training.learn_in_turns(options.config("mnist"), _episodes(mnist))
+        result.training += training.compare("MNIST", times, training.MNIST_TARGET)
+        result.training_details["mnist"] = training.details(times)
+        tell("training: vgg-small")
+        cifar = synthetic.images(2 * sizes.vgg_episodes, sizes.vgg_per_class, CIFAR_SHAPE)
+        # Small episodes would get more epochs from the preset; the cost of a step is the same, so one is enough.
+        config = options.config("cifar10").with_options({"training.least_steps": 0, "training.epochs": 1})
+        _, times = training.learn_in_turns(config, _episodes(cifar))
+        result.training += training.compare("vgg-small", times, None, epoch_target=training.VGG_TARGET)
+        result.training_details["vgg-small"] = training.details(times)
+    if "prediction" in options.parts or "snapshot" in options.parts:
+        tell("a learner to predict with and to save")
+        small = _small_learner(options.config("mnist"), _first_of_each(mnist, sizes.small_per_class))
+    if "prediction" in options.parts:
+        steps = prediction.measure(
+            small, mnist, sizes.batches, sizes.memories, rounds=sizes.rounds, least_seconds=sizes.least_seconds
+        )
+        for times_of_size in steps:
+            tell(f"prediction: {times_of_size.full.name}")
+            result.prediction.append(times_of_size)
+    if "snapshot" in options.parts:
+        tell("snapshot: save and load")
+        images = synthetic.images(2, sizes.vgg_per_class, CIFAR_SHAPE)
+        short = {"training.phases": 1, "training.epochs": 1, "training.least_steps": 0}
+        vgg = _small_learner(options.config("cifar10").with_options(short), images)
+        result.snapshot += snapshots.measure("MNIST learner", small, rounds=sizes.rounds)
+        result.snapshot += snapshots.measure("vgg-small learner", vgg, rounds=sizes.rounds)
+    if "growth" in options.parts:
+        config = options.config("mnist").with_options({"architecture.input_shape": list(MNIST_SHAPE)})
+        result.growth = growth.measure(
+            config,
+            sizes.growth_episodes,
+            sizes.growth_per_class,
+            lambda n: tell(f"growth: episode {n} of {sizes.growth_episodes}"),
+        )
+    return result
+
+
+def _mnist(options: SpeedOptions) -> tuple[Images, str]:
+    if options.data_root is not None:
+        found = data.load("mnist", options.data_root, test=False)
+        return data.stratified(found.train, options.fraction, seed=0), "MNIST"
+    per_class = max(2, round(options.sizes.mnist_per_class * options.fraction))
+    return synthetic.images(10, per_class, MNIST_SHAPE), "made-up images"
+
+
+def _episodes(images: Images) -> list[Images]:
+    """Two adjacent classes each."""
+    sequence = scenario.class_incremental(int(images.y.max()) + 1, 2)
+    return [images.take(episode.index) for episode in scenario.deal(images.y, sequence, seed=0)]
+
+
+def _first_of_each(images: Images, per_class: int) -> Images:
+    members = [np.flatnonzero(images.y == class_id)[:per_class] for class_id in np.unique(images.y)]
+    if min(len(part) for part in members) < 2:
+        raise DataError(f"{len(images)} images are too few: every class needs two")
+    return images.take(np.concatenate(members))
+
+
+def _small_learner(config: LearnerConfig, images: Images) -> Learner:
+    """A learner that has learned all the episodes of some images."""
+    learner = Learner(config)
+    for episode in _episodes(images):
+        learner.learn_episode(episode.x, episode.y)
+    return learner

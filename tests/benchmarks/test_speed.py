@@ -1,0 +1,64 @@
+"""The speed benchmark measures what it says; its figures are not judged here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from benchmarks.errors import OptionError
+from benchmarks.speed import __main__ as command
+from benchmarks.speed.baseline import DenseNetwork, contrastive_loss
+from benchmarks.speed.measure import SpeedOptions
+from benchmarks.speed.timing import Comparison, Spent, in_turns
+from sharp_engine.architecture import settle
+from sharp_engine.config import ArchitectureConfig
+from sharp_engine.loss import supervised_contrastive_loss
+
+
+def test_the_dense_network_has_the_engines_shape() -> None:
+    dense = DenseNetwork(settle(ArchitectureConfig(), (1, 28, 28)))
+    assert dense.cut_shape == (16, 7, 7)
+    assert dense(torch.rand(2, 1, 28, 28)).shape == (2, 500)
+    assert sum(p.numel() for p in dense.parameters()) == (9 + 1) * 16 + (16 * 9 + 1) * 16 + 785 * 500 + 501 * 500
+
+
+def test_the_dense_network_is_trained_with_the_engines_loss() -> None:
+    z, y = torch.randn(12, 5), torch.tensor([0, 1, 2] * 3 + [3, 0, 0])  # class 3 has no positive
+    torch.testing.assert_close(contrastive_loss(z, y, 0.2), supervised_contrastive_loss(z, y, 0.2))
+
+
+def test_both_sides_are_called_as_often() -> None:
+    calls: list[str] = []
+    ours, theirs = in_turns(lambda: calls.append("a"), lambda: calls.append("b"), rounds=4, least_seconds=0.0)
+    assert calls.count("a") == calls.count("b") == 5
+    assert calls[2:] == ["a", "b", "b", "a", "a", "b", "b", "a"]
+    assert ours.wall >= 0.0 and theirs.wall >= 0.0
+
+
+def test_a_ratio_is_ours_over_theirs() -> None:
+    comparison = Comparison("x", "call", Spent(1.0, 3.0), Spent(2.0, 4.0))
+    assert (comparison.cpu_ratio, comparison.wall_ratio) == (0.5, 0.75)
+
+
+def test_every_part_is_measured_printed_and_saved(tmp_path: Path) -> None:
+    file = tmp_path / "speed.json"
+    outcome = CliRunner().invoke(command.app, ["--tiny", "--output", str(file)])
+    assert outcome.exit_code == 0, outcome.output
+    found = json.loads(file.read_text())
+    assert len(found["training"]) == 4 and all(row["cpu_ratio"] > 0 for row in found["training"])
+    assert [e["epochs"] for e in found["training_by_episode"]["mnist"]] == [1] * 5
+    assert [(row["batch"], row["classes"]) for row in found["prediction"]] == [(1, 12), (8, 12)]
+    assert len(found["growth"]["cpu_seconds"]) == 4 and found["growth"]["ltm_bytes"][-1] > 0
+    assert [row["name"].split(": ")[1] for row in found["snapshot"]] == ["save", "load"] * 2
+    assert found["settings"]["full_sizes"] is False and found["machine"]["threads"] >= 1
+    for title in ("Training against", "Prediction against", "Growth over", "Snapshots against"):
+        assert title in outcome.output
+
+
+def test_a_part_that_is_not_there_is_named() -> None:
+    with pytest.raises(OptionError, match="'sleep'"):
+        SpeedOptions(parts=("sleep",))  # type: ignore[arg-type]
