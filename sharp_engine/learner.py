@@ -20,6 +20,7 @@ from sharp_engine.config import LearnerConfig
 from sharp_engine.device import resolve_device
 from sharp_engine.episode import EpisodeTrainer, Examples, RunningEpisode, consolidate, hold_out
 from sharp_engine.errors import (
+    ConfigError,
     EmptyEpisodeError,
     EpisodeStateError,
     InputError,
@@ -115,7 +116,7 @@ class Learner:
         if self.pending:
             raise EpisodeStateError(f"{self.pending_examples} observed examples wait: end their episode first")
         examples, labels = self._validated(x, y)
-        _check_pairs(labels)
+        self._check_episode(labels)
         self._begin(self._accept(examples, labels))
         return self.resume_episode(observer=observer, cancel=cancel)
 
@@ -144,6 +145,7 @@ class Learner:
                         break
                     self.found[:2] = [sum(self.found[:2])]
                     continue
+                self._check_episode([self.labels.label(i) for i in episode.y.tolist()])
                 self._begin(episode)
                 self.pending, self.found = rest, self.found[1:]
             reports.append(self.resume_episode(observer=observer, cancel=cancel))
@@ -155,7 +157,7 @@ class Learner:
         if not self.pending:
             raise EmptyEpisodeError("nothing was observed since the last boundary")
         episode, _ = self._split(self.pending_examples)
-        _check_pairs([self.labels.label(i) for i in episode.y.tolist()])
+        self._check_episode([self.labels.label(i) for i in episode.y.tolist()])
         self._begin(episode)
         self.pending, self.found = [], []
         self.segmenter.clear()
@@ -337,6 +339,23 @@ class Learner:
         self.labels.check(labels)
         return examples, labels
 
+    def _check_episode(self, labels: Sequence[Label]) -> None:
+        """Raise unless these make an episode: a class has two examples, and STM can hold one of each class.
+
+        A class of the newest m episodes that could not be replayed would be forgotten.
+        """
+        if not _has_pair(labels):
+            raise NoPositivePairError(f"no class has two examples among {len(labels)}: nothing to pull together")
+        m, capacity = self.config.memory.episodes, self.config.memory.stm_capacity
+        held = set(labels)
+        if self.architecture is not None:
+            held |= {self.labels.label(s.class_id) for s in self.stm.classes if s.episode > self.episodes + 1 - m}
+        if m > 0 and len(held) > capacity:
+            raise ConfigError(
+                f"memory.stm_capacity of {capacity} cannot hold an example of each of the {len(held)} classes "
+                f"of the newest {m} episodes"
+            )
+
     def _accept(self, examples: Tensor, labels: list[Label]) -> Examples:
         """Give labels their ids; the first batch settles the architecture."""
         if self.architecture is None:
@@ -399,8 +418,3 @@ def _without(examples: Examples, class_id: int) -> Examples:
 
 def _has_pair(labels: Sequence[Label]) -> bool:
     return len(set(labels)) < len(labels)
-
-
-def _check_pairs(labels: Sequence[Label]) -> None:
-    if not _has_pair(labels):
-        raise NoPositivePairError(f"no class has two examples among {len(labels)}: nothing to pull together")

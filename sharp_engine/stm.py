@@ -125,7 +125,10 @@ def herd(z: Tensor, count: int) -> Tensor:
 
 
 def _fit(classes: Sequence[StoredClass], budget: int, share: StmShare, least: int) -> tuple[StoredClass, ...]:
-    """Cut each class to its share of the budget: the class that is furthest below its share takes its next example."""
+    """Cut each class to its share of the budget: the class that is furthest below its share takes its next example.
+
+    So every class has its first before any has its second; `least` examples are kept even beyond the budget.
+    """
     newest = max((stored.episode for stored in classes), default=0)
     weight = [1.0 if share == "even" else _FADING[min(newest - s.episode, len(_FADING) - 1)] for s in classes]
     sizes = [stored.packed.sizes.tolist() for stored in classes]

@@ -199,3 +199,15 @@ def test_every_error_of_the_engine_has_one_base_and_stands_in_the_tree() -> None
         assert issubclass(error, SharpError)
         assert error.__name__ in tree
         assert error is getattr(sharp_engine, error.__name__)
+
+
+@pytest.mark.parametrize("call", ["learn_episode", "end_episode"])
+def test_an_episode_with_more_classes_than_short_term_memory_can_hold_is_refused_and_changes_nothing(call: str) -> None:
+    learner = trained(mlp(stm_capacity=4), ((0, 1),))
+    x, y = examples((2, 3, 4, 5, 6))
+    if call == "end_episode":
+        learner.observe(x, y)
+    before = copy.deepcopy(learner)
+    with pytest.raises(ConfigError, match="stm_capacity of 4 cannot hold an example of each of the 5 classes"):
+        learner.learn_episode(x, y) if call == "learn_episode" else learner.end_episode()
+    check_same(learner, before)

@@ -104,8 +104,8 @@ def test_all_invariants_hold_on_blurry_streams(case: Case) -> None:
     learn_watched(case.config, case.shape, case.sequence, case.each)
 
 
-def test_all_invariants_hold_where_short_term_memory_has_no_room_for_every_class() -> None:
-    learn_watched(mlp(stm_capacity=1, episodes=2), VECTOR, [[0, 1], [2, 3], [4, 5], [1, 2]])
+def test_all_invariants_hold_where_short_term_memory_has_room_for_one_example_of_a_class() -> None:
+    learn_watched(mlp(stm_capacity=4, episodes=2), VECTOR, [[0, 1], [2, 3], [4, 5], [1, 2]])
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -73,7 +73,7 @@ def test_convnet_learns_what_the_reference_learns(selection: str, m: int, cut: i
         {"density": 0.2},
         {"density": 1.0},
         {"blurry": True},
-        {"stm_capacity": 3},
+        {"stm_capacity": 5},
         {"tau_min": 0.6, "phases": 4},
         {"epochs": 3, "temperature": 0.5, "learning_rate": 0.5},
         {"neighbours": 1},
