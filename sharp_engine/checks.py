@@ -19,7 +19,7 @@ from torch import Tensor
 from sharp_engine import snapshot
 from sharp_engine.compact import active_subnetwork, needed_subnetwork
 from sharp_engine.config import LearnerConfig
-from sharp_engine.errors import SharpError
+from sharp_engine.errors import EpisodeStateError, SharpError
 from sharp_engine.labels import Label
 from sharp_engine.learner import Learner
 from sharp_engine.ltm import ClassMemory
@@ -28,8 +28,8 @@ from sharp_engine.predictor import Matcher
 from sharp_engine.presets import preset
 
 
-class InvariantError(SharpError, AssertionError):
-    """Something that must always hold does not."""
+class InvariantError(AssertionError):
+    """Something that must always hold does not: a fault of the engine, which no call of a learner ever raises."""
 
 
 def _require(holds: bool, message: str) -> None:
@@ -186,7 +186,7 @@ def made_up_episode(learner: Learner, classes: int = 2, examples: int = 60) -> t
 def run_all(learner: Learner) -> list[tuple[str, str | None]]:
     """Every invariant's first docstring line with what is wrong, or nothing. The learner itself is not changed."""
     if learner.running is not None or learner.pending:
-        raise InvariantError("checks need a learner between two episodes")
+        raise EpisodeStateError("checks need a learner between two episodes")
     later = copy_of(learner)
     for _ in range(learner.config.memory.episodes + 1):
         later.learn_episode(*made_up_episode(later))

@@ -18,6 +18,7 @@ from sharp_engine import (
     ArchitectureConfig,
     Cancelled,
     EpisodeFailedError,
+    EpisodeStateError,
     LayerConfig,
     Learner,
     LearnerConfig,
@@ -27,7 +28,7 @@ from sharp_engine import (
     StreamConfig,
     TrainingConfig,
 )
-from sharp_engine.checks import InvariantError, check_resume, check_same, main, run_all
+from sharp_engine.checks import check_resume, check_same, main, run_all
 from tests.engine.made import DEVICES, IMAGE, VECTOR, CancelAfter, change, convnet, examples, linear, mlp, trained
 from tests.engine.watched import learn_watched
 
@@ -301,5 +302,5 @@ def test_checks_say_what_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_checks_need_a_learner_between_two_episodes() -> None:
     learner = trained(mlp())
     learner.observe(*examples((0, 1)))
-    with pytest.raises(InvariantError, match="between two episodes"):
+    with pytest.raises(EpisodeStateError, match="between two episodes"):
         run_all(learner)
