@@ -13,7 +13,10 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-app = typer.Typer(help="Re-run the paper's tables and measure the engine's speed, from a clone.", no_args_is_help=True)
+app = typer.Typer(
+    help="Re-run the paper's tables and measure the engine's and the server's speed, from a clone.",
+    no_args_is_help=True,
+)
 
 _HAND_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Options, and --help, belong to the benchmark."""
@@ -29,6 +32,12 @@ def paper(context: typer.Context) -> None:
 def speed(context: typer.Context) -> None:
     """Measure training, prediction, growth and snapshots against their floors."""
     _run("benchmarks.speed.__main__", context)
+
+
+@app.command(context_settings=_HAND_ON, add_help_option=False)
+def serving(context: typer.Context) -> None:
+    """Measure a running server: latency while it learns, and throughput beside what is possible at most."""
+    _run("benchmarks.serving.__main__", context)
 
 
 def _run(module: str, context: typer.Context) -> None:

@@ -1,8 +1,9 @@
 """Dynamic batching: predictions of one learner that come together are computed together, in the predictor's thread.
 
-A request alone waits for nobody. While a batch is computed, others gather; two or more that find the thread idle may
-wait a little for as many as came together before. Every request is answered wholly by one version: the model is taken
-when its batch starts. The event loop only hands over and receives; no torch runs on it.
+A request alone waits for nobody. While a batch is computed, others gather; a few or more wait for others as long as
+more keep coming: on a core that busy they gain by it, for a large batch costs little more than a small one. Every
+request is answered wholly by one version: the model is taken when its batch starts. The event loop only hands over and
+receives; no torch runs on it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ from sharp_server.errors import Refusal
 from sharp_server.metrics import Metrics
 from sharp_server.models import Model
 from sharp_server.registry import Owned
+
+_COMPANY = 4
+"""So many requests, in this batch or in the one before, mean that the core is busy and more are on their way."""
+
+_LOOK_SECONDS = 0.001
+"""Company that nobody joins within this time is complete."""
 
 
 @dataclass(slots=True)
@@ -95,7 +102,9 @@ class _Lane:
         self._scheduled: asyncio.Handle | None = None
         self._computing = False
         self._together = 1
-        """Requests of the batch before: how much company may be expected."""
+        """Requests of the batch before: whether company may be expected."""
+        self._seen = 0
+        """Requests that waited at the last look."""
 
     def add(self, waiting: _Waiting) -> None:
         self._queue.append(waiting)
@@ -108,11 +117,13 @@ class _Lane:
         config, queue = self._batcher._config, self._queue
         if not queue or self._computing:
             return
-        if 1 < len(queue) < self._together:
+        if len(queue) > max(self._seen, 1) and max(len(queue), self._together) >= _COMPANY:
+            self._seen = len(queue)
             left = queue[0].came + config.longest_wait_ms / 1000.0 - time.perf_counter()
             if left > 0 and sum(len(w.x) for w in queue) < config.largest_batch:
-                self._scheduled = self.loop.call_later(left, self._start)
+                self._scheduled = self.loop.call_later(min(left, _LOOK_SECONDS), self._start)
                 return
+        self._seen = 0
         batch: list[_Waiting] = []
         examples = 0
         while queue and (not batch or examples + len(queue[0].x) <= config.largest_batch):

@@ -127,7 +127,9 @@ class BatchingConfig:
     """How predictions that come together are computed together."""
 
     largest_batch: int = setting(256, "Examples computed at once, unless one request brings more.")
-    longest_wait_ms: float = setting(1.0, "Longest time that requests wait for others; one alone never waits.")
+    longest_wait_ms: float = setting(
+        10.0, "Longest time that requests wait for others, while more keep coming; one alone never waits."
+    )
     queue_examples: int = setting(16_384, "Examples that may wait for prediction, over all learners.")
 
     def __post_init__(self) -> None:

@@ -7,10 +7,14 @@ examples go in the very transaction that records what was learned from them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
+import os
 import sqlite3
+import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,13 +34,16 @@ from sharp_server.registry import Owned
 
 log = logging.getLogger(__name__)
 
+_NICENESS = 10
+"""Of the thread that loads versions."""
+
 
 class Publisher:
     """Brings versions to life. Its thread is the only one that loads learners in the front."""
 
     def __init__(self, config: ServerConfig, folder: DataFolder, journal: Journal) -> None:
         self._config, self._folder, self._journal = config, folder, journal
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader", initializer=_give_way)
 
     async def off_loop(self, work: Any, *args: Any) -> Any:
         """Run something heavy in the loader's thread."""
@@ -60,8 +67,7 @@ class Publisher:
         owned.free(episode.bytes)
         owned.head = (version.snapshot.name, version.snapshot.sha256)
         owned.swap(model)
-        self._folder.clear_work(owned.uid)
-        self._folder.delete_snapshots(owned.uid, old)
+        await self.off_loop(self._tidy, owned.uid, old)
         try:
             await self._journal.erase()
         except Exception as error:
@@ -81,6 +87,10 @@ class Publisher:
         owned.episodes.pop(episode.number, None)  # together with the event: a producer leaves when none is left
         owned.emit(event, episode.stream)
         owned.tell()
+
+    def _tidy(self, uid: str, old: list[str]) -> None:
+        self._folder.clear_work(uid)
+        self._folder.delete_snapshots(uid, old)
 
     async def _patiently(self, work: Any, *args: Any) -> Any:
         """Write, and wait for room on the disk as long as it takes."""
@@ -136,7 +146,7 @@ class Publisher:
             raise
         owned.head = (name, digest)
         owned.swap(model)
-        self._folder.delete_snapshots(owned.uid, old)
+        await self.off_loop(self._folder.delete_snapshots, owned.uid, old)
         return result
 
     async def load(self, owned: Owned, row: SnapshotRow) -> Model:
@@ -144,6 +154,13 @@ class Publisher:
         path = self._folder.snapshot(owned.uid, row.name)
         model: Model = await self.off_loop(load_model, path, row.sha256, row.version, self._config.predictor.device)
         return model
+
+
+def _give_way() -> None:
+    """Let this thread compute when nothing else does: predictions don't wait for a version that is being loaded."""
+    with contextlib.suppress(OSError):
+        if sys.platform == "linux":  # elsewhere the number would be taken for a process's
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def ledger_classes(model: Model) -> str:

@@ -251,7 +251,7 @@ def test_a_cancelled_found_episode_is_learned_later() -> None:
 
 
 def test_a_found_episode_without_a_pair_joins_the_next() -> None:
-    learner = finder()
+    learner = finder(stm_capacity=400)
     generator = torch.Generator().manual_seed(0)
     lone = torch.rand(200, 6, generator=generator)
     reports = learner.observe(lone, list(range(100, 300)))  # every example a class of its own

@@ -1,0 +1,112 @@
+"""The command line of the serving benchmark, and its tables."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.machine import describe, machine
+from benchmarks.result import write_json
+from benchmarks.serving.comparison import Throughput
+from benchmarks.serving.latency import Latencies
+from benchmarks.serving.measure import ServingResult, run
+from benchmarks.serving.options import PARTS, TINY, ServingOptions, Sizes
+from sharp_client import SharpError
+
+app = typer.Typer(add_completion=False)
+
+_LOOK: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "pad_edge": False}
+
+
+@app.command()
+def command(
+    only: Annotated[
+        list[str] | None, typer.Option(help="requests, messages, ingest or latency; may be repeated.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Of each single measurement.")] = 4.0,
+    image_side: Annotated[int, typer.Option(help="8: scikit-learn's digits; else made-up images of that size.")] = 8,
+    niceness: Annotated[int, typer.Option(help="Of the trainer, 0 to 19.")] = 10,
+    output: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
+    tiny: Annotated[bool, typer.Option("--tiny", help="See that it runs, in seconds; figures mean nothing.")] = False,
+) -> None:
+    """Measure latency while learning, and throughput beside what gRPC, the engine and SQLite reach by themselves."""
+    console = Console()
+    try:
+        options = ServingOptions(
+            parts=tuple(only or PARTS),  # type: ignore[arg-type] # checked on construction
+            seconds=min(seconds, 0.2) if tiny else seconds,
+            image_side=image_side,
+            niceness=niceness,
+            sizes=TINY if tiny else Sizes(),
+        )
+        with console.status("starting") as status:
+            result = run(options, status.update)
+    except (BenchmarkError, SharpError) as error:
+        Console(stderr=True).print(f"[bold red]cannot run:[/] {error}", highlight=False)
+        raise typer.Exit(2) from None
+    console.print(*tables(result), sep="\n")
+    if output is not None:
+        write_json(output, result.to_dict())
+        console.print(f"written: {output}", highlight=False)
+
+
+def tables(result: ServingResult) -> Iterator[RenderableType]:
+    """What is printed at the end."""
+    if result.latencies is not None:
+        yield _latency(result.latencies)
+    if result.throughput:
+        yield _throughput(result.throughput)
+    failures = result.failures
+    yield Text(f"failed requests: {failures}", style="bold red" if failures else "bold green")
+    yield Text(f"{describe(machine())}; {result.cores.describe()}", style="dim")
+
+
+def _latency(found: Latencies) -> Table:
+    title = f"Single-image Predict at {found.rate:,.0f} requests/s, half of the idle maximum; ms"
+    table = Table("", title=title, **_LOOK)
+    for column in ("p50", "p99", "p50 ratio", "p99 ratio", "reach", "failed", "versions"):
+        table.add_column(column, justify="right")
+    for state, base, target in found.rows():
+        figures = [f"{1000 * statistics.median(values):.2f}" for values in (state.p50, state.p99)]
+        p50, p99 = state.against(base)
+        style = "" if target is None else "bold green" if p99 <= target else "bold red"
+        ratios = ["", ""] if state is base else [f"{p50:.2f}", Text(f"{p99:.2f}", style=style)]
+        reach = "" if target is None else f"≤ {target:g}"
+        table.add_row(state.name, *figures, *ratios, reach, str(state.failures), str(state.versions or ""))
+    return table
+
+
+def _throughput(rows: Sequence[Throughput]) -> Table:
+    table = Table("", "beside", title="Throughput, ours beside what it could be at most", **_LOOK)
+    for column in ("ours", "theirs", "ratio", "reach", "by CPU"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        style = "bold green" if row.ratio >= row.target else "bold red"
+        table.add_row(
+            f"{row.name}\n[dim]{row.note}[/]" if row.note else row.name,
+            row.ceiling_name,
+            f"{row.ours.rate:,.0f} {row.unit}",
+            f"{row.ceiling.rate:,.0f}",
+            Text(f"{row.ratio:.2f}", style=style),
+            f"≥ {row.target:g}",
+            Text(f"{row.cpu_ratio:.2f}", style="dim"),
+        )
+    return table
+
+
+def main(arguments: list[str] | None = None, program: str = "python -m benchmarks.serving") -> None:
+    """Run the command line; ends the process."""
+    app(args=arguments, prog_name=program)
+
+
+if __name__ == "__main__":
+    main()

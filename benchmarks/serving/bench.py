@@ -1,0 +1,112 @@
+"""Everything that the measurements share: the processes, the taught learner, and what is asked of it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import synthetic
+from benchmarks.data import Images
+from benchmarks.serving.options import ServingOptions
+from benchmarks.serving.processes import Cores, EmptyService, LoadGenerator, Server, choose_cores, on_cores
+from sharp.v1 import prediction_pb2, tensor_pb2
+from sharp_client import Client, UnavailableError
+
+LEARNER = "measured"
+_WAIT = 600.0
+_CONNECT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A server that has learned, beside an empty one, and someone to ask both."""
+
+    options: ServingOptions
+    folder: Path
+    cores: Cores
+    server: Server
+    empty: EmptyService
+    load: LoadGenerator
+    client: Client
+    images: Images
+    train_rate: float
+    """Examples that the trainer learns per second."""
+
+    def request(self, examples: int) -> str:
+        """A request to predict so many images, as the load generator takes it."""
+        x = np.resize(self.images.x, (examples, *self.images.x.shape[1:]))
+        tensor = tensor_pb2.Tensor(dtype=tensor_pb2.DTYPE_UINT8, shape=x.shape, data=x.tobytes())
+        request = prediction_pb2.PredictRequest(learner=LEARNER, inputs=tensor_pb2.Inputs(tensor=tensor))
+        return base64.b64encode(request.SerializeToString()).decode()
+
+    def ask(self, address: str, examples: int = 1, **order: Any) -> dict[str, Any]:
+        """Let the load generator ask for a while: with `rate` or with `in_flight`."""
+        order = {"address": address, "payload": self.request(examples), "seconds": self.options.seconds, **order}
+        answer: dict[str, Any] = self.load.ask(order)
+        return answer
+
+    def sample(self, per_class: int) -> Images:
+        """So many images of each of two classes, as often as need be."""
+        members = [np.resize(np.flatnonzero(self.images.y == label), per_class) for label in (0, 1)]
+        index = np.concatenate(members)
+        return self.images.take(np.random.default_rng(0).permutation(index))
+
+
+@contextlib.contextmanager
+def prepared(options: ServingOptions, folder: Path) -> Iterator[Bench]:
+    """Start everything and teach the learner all classes, two at a time."""
+    cores = choose_cores()
+    images = images_of(options.image_side)
+    with (
+        on_cores(cores.load),
+        Server(folder, cores, options.niceness) as server,
+        EmptyService(folder, cores) as empty,
+        LoadGenerator(folder, cores) as load,
+        Client(server.address) as client,
+    ):
+        server.settle()
+        _create(client, dict(options.sizes.training))
+        begun = time.perf_counter()
+        for first in range(0, 10, 2):
+            episode = images.take(np.flatnonzero(images.y // 2 * 2 == first))
+            teach(client, episode, options.sizes.first_epochs)
+        rate = len(images) * options.sizes.first_epochs / (time.perf_counter() - begun)
+        server.settle()
+        yield Bench(options, folder, cores, server, empty, load, client, images, rate)
+
+
+def _create(client: Client, settings: dict[str, Any]) -> None:
+    """Make the learner; on a busy machine the first connection may take more than one try."""
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            client.create_learner(LEARNER, overrides=settings, seed=0)
+            return
+        except UnavailableError:
+            if time.monotonic() > deadline:
+                raise
+
+
+def teach(client: Client, images: Images, times: int = 1) -> None:
+    """Teach one episode and wait until it serves."""
+    with client.learn(LEARNER) as stream:
+        for _ in range(times):
+            stream.send(images.x, images.y)
+        stream.end_episode().wait(_WAIT)
+
+
+def images_of(side: int) -> Images:
+    """Ten classes of grey images."""
+    if side != 8:
+        return synthetic.images(10, 180, (1, side, side))
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    return Images((digits.images * 15.9).astype(np.uint8)[:, None], digits.target.astype(np.int64))

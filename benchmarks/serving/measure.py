@@ -1,0 +1,74 @@
+"""One run of all measurements."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import machine, versions
+from benchmarks.serving.bench import prepared
+from benchmarks.serving.comparison import Throughput
+from benchmarks.serving.ingest import ingest
+from benchmarks.serving.latency import Latencies, latencies
+from benchmarks.serving.options import ServingOptions, Sizes
+from benchmarks.serving.processes import Cores
+from benchmarks.serving.throughput import messages, single_images
+
+Tell = Callable[[str], None]
+
+
+@dataclass
+class ServingResult:
+    """What was measured; a part that was not asked for is empty."""
+
+    options: ServingOptions
+    cores: Cores = field(default_factory=Cores)
+    throughput: list[Throughput] = field(default_factory=list)
+    latencies: Latencies | None = None
+
+    @property
+    def failures(self) -> int:
+        """Requests that were not answered, over everything."""
+        states = [] if self.latencies is None else [state for state, _, _ in self.latencies.rows()]
+        return sum(row.failures for row in self.throughput) + sum(state.failures for state in states)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "version": versions()["engine"],
+            "versions": versions(),
+            "machine": machine(),
+            "cores": self.cores.describe(),
+            "settings": {**asdict(self.options), "full_sizes": self.options.sizes == Sizes()},
+            "throughput": [row.to_dict() for row in self.throughput],
+            "latency": None if self.latencies is None else self.latencies.to_dict(),
+            "failures": self.failures,
+        }
+
+
+def run(options: ServingOptions, tell: Tell = lambda _: None) -> ServingResult:
+    """Measure; `tell` hears what is being measured now."""
+    result = ServingResult(options)
+    tell("starting the server and teaching it")
+    with (
+        tempfile.TemporaryDirectory(prefix="sharp-serving-") as folder,
+        prepared(options, Path(folder)) as bench,
+    ):
+        result.cores = bench.cores
+        requests: Throughput | None = None
+        if "requests" in options.parts or "latency" in options.parts:
+            tell("throughput: single images")
+            requests = single_images(bench)
+            result.throughput.append(requests)
+        if "messages" in options.parts:
+            tell("throughput: large messages")
+            result.throughput.append(messages(bench))
+        if "ingest" in options.parts:
+            tell("throughput: Learn")
+            result.throughput.append(ingest(bench))
+        if requests is not None and "latency" in options.parts:
+            result.latencies = latencies(bench, requests.ours.rate / 2, tell)
+    return result

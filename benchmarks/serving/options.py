@@ -1,0 +1,65 @@
+"""What a run of the serving benchmark measures, and with which sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from benchmarks.errors import require
+
+Part = Literal["requests", "messages", "ingest", "latency"]
+PARTS: tuple[Part, ...] = ("requests", "messages", "ingest", "latency")
+
+LATENCY_TARGET = 1.5
+"""Most that p99 may be while learning and during swaps, times idle."""
+REQUESTS_TARGET = 0.6
+"""Least share of the empty service's requests per second."""
+MESSAGES_TARGET = 0.7
+"""Least share of the engine's own examples per second."""
+INGEST_TARGET = 0.6
+"""Least share of what SQLite writes without gRPC, in bytes per second."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything: figures are for the full sizes, smaller ones are for trying out."""
+
+    rounds: int = 5
+    """Both sides are measured this often, in turns; the median counts."""
+    in_flight: int = 32
+    """Single-image requests under way at once."""
+    message_examples: int = 64
+    messages_in_flight: int = 4
+    ingest_batches: int = 200
+    ingest_shape: tuple[int, int] = (256, 784)
+    """Examples of a batch and bytes of an example."""
+    first_epochs: int = 4
+    """Times that the learner sees every image before anything is measured."""
+    swap_examples: int = 16
+    """Examples per class of the small episodes that make one version after the other."""
+    training: tuple[tuple[str, Any], ...] = (("training.phases", 2), ("training.least_steps", 4))
+    """Engine settings of the learner: a small episode is to be learned in a moment."""
+
+
+TINY = Sizes(rounds=1, ingest_batches=6, first_epochs=1)
+
+
+@dataclass(frozen=True)
+class ServingOptions:
+    """One run."""
+
+    parts: tuple[Part, ...] = PARTS
+    seconds: float = 4.0
+    """Of each single measurement."""
+    image_side: int = 8
+    """8: scikit-learn's digits; else made-up images with sides of this many pixels."""
+    niceness: int = 10
+    """Of the trainer."""
+    sizes: Sizes = field(default_factory=Sizes)
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            require(part in PARTS, "only", part, "one of " + ", ".join(PARTS))
+        require(self.seconds > 0, "seconds", self.seconds, "positive")
+        require(8 <= self.image_side <= 64, "image-side", self.image_side, "8 to 64")
+        require(0 <= self.niceness <= 19, "niceness", self.niceness, "0 to 19")

@@ -1,0 +1,63 @@
+"""The serving benchmark measures what it says; its figures are not judged here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.errors import OptionError
+from benchmarks.serving import __main__ as command
+from benchmarks.serving.comparison import Measured, in_turns
+from benchmarks.serving.latency import Latencies, Latency
+from benchmarks.serving.options import ServingOptions
+
+pytest.importorskip("sharp_server")
+
+
+def test_every_part_is_measured_printed_and_saved(tmp_path: Path) -> None:
+    file = tmp_path / "serving.json"
+    outcome = CliRunner().invoke(command.app, ["--tiny", "--output", str(file)], env={"COLUMNS": "160"})
+    assert outcome.exit_code == 0, outcome.output
+    found = json.loads(file.read_text())
+    assert [row["target"] for row in found["throughput"]] == [0.6, 0.7, 0.6]
+    assert all(row["ratio"] > 0 and row["rate"] > 0 for row in found["throughput"])
+    states = {row["name"]: row for row in found["latency"]["states"]}
+    assert states["while learning"]["requests"] > 0 and states["while learning"]["p99_ratio"] > 0
+    assert states["while learning"]["trained_share"] > 0 and states["during version swaps"]["requests"] > 0
+    assert found["failures"] == 0 and found["settings"]["full_sizes"] is False
+    for words in ("half of the idle maximum", "ours beside", "failed requests: 0"):
+        assert words in outcome.output
+
+
+def test_the_two_sides_take_turns_in_beginning() -> None:
+    calls: list[str] = []
+
+    def side(name: str, rate: float) -> Measured:
+        calls.append(name)
+        return Measured(rate, 1 / rate)
+
+    ours, ceiling, ratio, cpu_ratio = in_turns(lambda: side("a", 6.0), lambda: side("b", 10.0), rounds=3)
+    assert calls == ["a", "b", "b", "a", "a", "b"]
+    assert (ours.rate, ceiling.rate, ratio) == (6.0, 10.0, 0.6) and cpu_ratio == pytest.approx(0.6)
+
+
+def test_a_failed_request_counts_and_has_no_latency() -> None:
+    state = Latency("idle")
+    state.add({"latencies": [0.001] * 9, "failures": {"UNAVAILABLE": 2}})
+    assert (state.requests, state.failures) == (11, 2) and state.p99 == [pytest.approx(0.001)]
+
+
+def test_latency_is_compared_with_the_idle_round_beside_it() -> None:
+    found = Latencies(rate=100.0)
+    found.idle.p50, found.idle.p99 = [1.0, 2.0, 1.0], [2.0, 8.0, 2.0]
+    found.learning.p50, found.learning.p99 = [1.0, 2.0, 3.0], [3.0, 12.0, 2.0]
+    assert found.learning.against(found.idle) == (1.0, 1.5)
+
+
+@pytest.mark.parametrize(("options", "value"), [({"seconds": 0.0}, "0.0"), ({"parts": ("sleep",)}, "'sleep'")])
+def test_an_option_that_cannot_be_is_named(options: dict[str, object], value: str) -> None:
+    with pytest.raises(OptionError, match=value):
+        ServingOptions(**options)  # type: ignore[arg-type]
