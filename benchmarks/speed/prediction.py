@@ -1,7 +1,9 @@
 """Examples per second of `predict` against a floor: the dense network's bare forward and one bare matrix product.
 
 Long-term memories of any size are made up: each class lies around a direction of its own, near that of a class that was
-really learned and on its mask, so that examples are near some classes and far from others, as they are in use.
+really learned and on its mask, so that examples are near some classes and far from others, as they are in use. That
+matters: `predict` leaves out classes that cannot win, and with memories of random directions, where any could, it falls
+back to looking at all of them (2.5 times the floor at 1000 × 50, batches of 64).
 """
 
 from __future__ import annotations
