@@ -66,6 +66,8 @@ class EpisodeRow:
     number: int
     stream: int
     stream_name: str
+    boundaries: str
+    """Of the stream: EXPLICIT or AUTOMATIC."""
     state: str
     position: int
     closed_by: str
@@ -88,8 +90,8 @@ class EpisodeRow:
 
 
 _EPISODE_COLUMNS = """
-    SELECT e.id, e.learner, e.number, e.stream, s.name, e.state, e.position, e.closed_by, e.first_sequence,
-           e.last_sequence, e.of_last, e.examples, e.bytes, e.classes, e.closed, e.attempts, e.starts,
+    SELECT e.id, e.learner, e.number, e.stream, s.name, s.boundaries, e.state, e.position, e.closed_by,
+           e.first_sequence, e.last_sequence, e.of_last, e.examples, e.bytes, e.classes, e.closed, e.attempts, e.starts,
            coalesce(e.reason, ''), coalesce(e.detail, ''), coalesce(e.settled, 0), coalesce(e.version, 0),
            coalesce(e.episodes_learned, 0), coalesce(e.statistics, x'')
     FROM episodes e JOIN streams s ON s.id = e.stream """
@@ -102,7 +104,7 @@ def episodes_where(connection: sqlite3.Connection, condition: str, *values: obje
 
 
 def _episode(row: tuple[Any, ...]) -> EpisodeRow:
-    values = (*row[:13], tuple(json.loads(row[13])), *row[14:])
+    values = (*row[:14], tuple(json.loads(row[14])), *row[15:])
     return EpisodeRow(*values)
 
 

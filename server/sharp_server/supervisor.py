@@ -312,6 +312,7 @@ class Supervisor:
             base=str(self._folder.snapshot(owned.uid, base)) if base else "",
             base_sha256=digest.hex(),
             settings=to_dict(owned.config),
+            blurry=owned.config.stream.blurry or episode.boundaries == "AUTOMATIC",
             input_shape=list(owned.input_shape or ()),
             labels={str(ordinal): label for label, ordinal in owned.known.items()},
             work=str(self._folder.work),

@@ -51,6 +51,8 @@ class Job:
     base_sha256: str
     settings: dict[str, Any]
     """The engine's config."""
+    blurry: bool
+    """Whether its stream has no boundaries of its own: idle units are not re-initialised after it."""
     input_shape: list[int]
     labels: dict[str, Any]
     """Ordinal → label."""
@@ -153,6 +155,7 @@ class Trainer:
 
         x, y = read_examples(job)
         learner = self._resumed(job) or self._fresh(job)
+        learner.config = learner.config.with_options({"stream.blurry": job.blurry})
         begun_at = learner.running.phases_done if learner.running is not None else 0
         phases = learner.config.training.phases
         self._send("started", episode=job.episode, phase=min(begun_at + 1, phases), phases=phases)

@@ -31,6 +31,7 @@ from sharp.v1 import (
     learning_pb2_grpc,
     prediction_pb2,
     prediction_pb2_grpc,
+    snapshot_pb2,
     tensor_pb2,
 )
 
@@ -137,6 +138,12 @@ class Server:
     def predict(self, name: str, x: np.ndarray[Any, Any], **options: Any) -> prediction_pb2.PredictResponse:
         request = prediction_pb2.PredictRequest(learner=name, inputs=tensor(x), **options)
         return self.prediction.Predict(request, timeout=SECONDS)
+
+    def exported(self, name: str, snapshot_id: str = "") -> tuple[snapshot_pb2.Snapshot, bytes]:
+        """A snapshot, the newest if none is named, and its file."""
+        request = snapshot_pb2.ExportSnapshotRequest(learner=name, snapshot_id=snapshot_id)
+        parts = list(self.admin.ExportSnapshot(request, timeout=SECONDS))
+        return parts[0].snapshot, b"".join(part.chunk for part in parts[1:])
 
     def stream(self, name: str, stream_id: str = "s", **options: Any) -> Stream:
         return Stream(self, learning_pb2.Open(learner=name, stream_id=stream_id, **options))

@@ -27,8 +27,7 @@ def snapshots(server: Server, learner: str) -> list[snap.Snapshot]:
 
 
 def export(server: Server, learner: str, snapshot_id: str = "") -> tuple[snap.Snapshot, bytes]:
-    parts = list(server.admin.ExportSnapshot(snap.ExportSnapshotRequest(learner=learner, snapshot_id=snapshot_id)))
-    return parts[0].snapshot, b"".join(part.chunk for part in parts[1:])
+    return server.exported(learner, snapshot_id)
 
 
 def bring(server: Server, learner: str, content: bytes, **header: Any) -> snap.ImportSnapshotResponse:

@@ -35,9 +35,8 @@ def accounts(server: Server) -> list[tuple[int, str, int, int]]:
 
 
 def weights(server: Server, learner: str, folder: Path) -> Learner:
-    parts = list(server.admin.ExportSnapshot(snap.ExportSnapshotRequest(learner=learner)))
     path = folder / f"{learner}-{time.monotonic_ns()}.safetensors"
-    path.write_bytes(b"".join(part.chunk for part in parts[1:]))
+    path.write_bytes(server.exported(learner)[1])
     return Learner.load(path)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,8 @@ import pytest
 import torch
 
 from sharp.v1 import episode_pb2, learning_pb2, parked_pb2
-from sharp_engine import Segmenter, StreamConfig, preset
-from tests.server.running import Server, answered, blobs, refused, until
+from sharp_engine import Learner, Segmenter, StreamConfig, preset
+from tests.server.running import SMALL, Server, answered, blobs, refused, until
 
 
 def test_a_learner_made_by_the_first_stream_takes_its_shape_from_the_first_batch(shared: Server) -> None:
@@ -179,6 +181,43 @@ def test_automatic_boundaries_are_those_of_the_engines_segmenter_over_any_batche
     assert closed[:-1] == expected
     assert sum(closed) == len(y)
     assert answered(shared.predict("blurry", x[:1])) == [y[0]]
+
+
+def test_idle_units_are_not_reinitialised_after_the_episodes_of_an_automatic_stream(
+    shared: Server, tmp_path: Path
+) -> None:
+    episodes = [blobs("ab"), blobs("cd", seed=1)]
+    config = preset("default").with_options({key: _value(text) for key, text in SMALL.items()} | {"seed": 5})
+    saved = {}
+    for name, boundaries in (
+        ("blurred", learning_pb2.BOUNDARIES_AUTOMATIC),
+        ("sharp", learning_pb2.BOUNDARIES_EXPLICIT),
+    ):
+        shared.create(name, seed=5)
+        with shared.stream(name, boundaries=boundaries) as stream:
+            for x, y in episodes:
+                stream.send(x, y)
+                stream.end()
+            stream.close()
+            assert sum(event.HasField("learned") for event in stream.events()) == len(episodes)
+        path = tmp_path / f"{name}.safetensors"
+        path.write_bytes(shared.exported(name)[1])
+        saved[name] = Learner.load(path)
+        direct = Learner(config.with_options({"stream.blurry": name == "blurred"}))
+        for x, y in episodes:
+            direct.learn_episode(x, y)
+        for layer, expected in zip(saved[name].network.layers, direct.network.layers, strict=True):
+            assert torch.equal(layer.weight, expected.weight)
+    last = [learner.network.layers[-1] for learner in saved.values()]
+    assert bool((last[0].ranks == 0).any()), "nothing is idle: the test shows nothing"
+    assert not torch.equal(last[0].weight, last[1].weight)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def test_an_episode_that_cannot_be_learned_is_parked_and_an_operator_decides(shared: Server) -> None:
