@@ -18,7 +18,7 @@ from sharp_engine.errors import ConfigError
 Selection = Literal["covered", "greedy-all"]
 StmChoice = Literal["random", "herding"]
 StmShare = Literal["even", "fading"]
-Vote = Literal["majority", "calibrated"]
+Vote = Literal["majority", "calibrated", "duels"]
 Boundaries = Literal["given", "found"]
 ArchitectureKind = Literal["auto", "conv-small", "vgg-small", "mlp", "backbone"]
 
@@ -206,9 +206,10 @@ class PredictionConfig:
     """k of the k-nearest-neighbour vote."""
     vote: Vote = "majority"
     """`majority`: the k nearest memories vote (the paper's rule). `calibrated`: each class's similarity is compared on
-    its own scale, so that classes that live on different masks compete fairly."""
+    its own scale, so that classes that live on different masks compete fairly. `duels`: the leaders of the calibrated
+    vote are then compared pair by pair, on units that both live on, with a metric learned on the memories."""
     floor_quantile: float = 0.2
-    """Calibrated vote: quantile of a class's similarity to other classes' memories that counts as score 0."""
+    """Calibrated vote and duels: quantile of a class's similarity to other classes' memories that counts as score 0."""
 
     def __post_init__(self) -> None:
         _require_choices(self)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from sharp_engine.compact import indices, needed_subnetwork
 from sharp_engine.config import PredictionConfig
+from sharp_engine.duels import LEADING, Duels
 from sharp_engine.errors import NothingLearnedError
 from sharp_engine.front import Front
 from sharp_engine.labels import Label, Labels
@@ -225,6 +226,7 @@ class Predictor:
         self._slope = 1.0 / (ceiling - floor)  # calibrated score = (similarity − floor) / (ceiling − floor)
         self._offset = -floor * self._slope
         self._novelty = NoveltyScale(ltm.classes, device)
+        self._duels = Duels(ltm.classes, self._subnetwork.output_units) if config.vote == "duels" else None
 
     @property
     def classes(self) -> list[Label]:
@@ -266,7 +268,8 @@ class Predictor:
 
     def _predict(self, x: Tensor, top: int, memories: int, novelty: bool) -> dict[str, NDArray[Any]]:
         matcher = self._matcher
-        similarity = matcher.similarities(self.represent(x))  # (n, classes, depth)
+        z = self.represent(x)  # (n, units)
+        similarity = matcher.similarities(z)  # (n, classes, depth)
         best = similarity.amax(2)  # (n, classes)
         top, memories = min(top, matcher.classes), min(memories, matcher.entries)
         majority = self._config.vote == "majority"
@@ -279,8 +282,11 @@ class Predictor:
             order = _order(votes, best)[:, :top]
             share = votes.gather(1, order) / k
         else:
-            score, order = matcher.leading(similarity, best, self._slope, self._offset, max(top, 1))
+            count = max(top, 1 if self._duels is None else LEADING)
+            score, order = matcher.leading(similarity, best, self._slope, self._offset, count)
             share = torch.softmax(score / _SHARE_TEMPERATURE, dim=1)
+            if self._duels is not None:
+                share, order = self._duels.settle(z, share, order)
         distance = _distance(best.gather(1, order))  # (n, at least top)
         answer = {"winner": order[:, 0], "share": share[:, 0], "distance": distance[:, 0]}
         answer |= {"top": order[:, :top], "top_share": share[:, :top], "top_distance": distance[:, :top]}

@@ -140,7 +140,7 @@ def test_an_item_of_the_answers_is_the_answer_for_one_example(plain: Learner) ->
     assert plain.predict(QUESTIONS, novelty=False)[0].novelty is None
 
 
-@pytest.mark.parametrize("vote", ["majority", "calibrated"])
+@pytest.mark.parametrize("vote", ["majority", "calibrated", "duels"])
 def test_a_batch_of_one_is_answered_like_a_row_of_a_batch(vote: str) -> None:
     learner = trained(mlp(vote=vote))
     together = learner.predict(QUESTIONS, top=3, memories=3)
@@ -264,7 +264,7 @@ def mean_of_largest(values: list[float], count: int = 5) -> float:
 
 
 def calibrated_scores(classes: tuple[ClassMemory, ...], z: Tensor, quantile: float) -> list[float]:
-    """score_c(z) = (sim_c(z) − lo_c) / (hi_c − lo_c), as issue 3 defines it, class by class and memory by memory."""
+    """score_c(z) = (sim_c(z) − lo_c) / (hi_c − lo_c), by definition, class by class and memory by memory."""
     scores = []
     for own in classes:
         vectors = [vector.double() for vector in own.vectors]
@@ -318,7 +318,7 @@ def test_calibration_lets_a_class_under_few_units_compete() -> None:
     assert by_hand(entries, 3, "calibrated").predict(x, 1, 0, True).labels == ["all units"]
 
 
-@pytest.mark.parametrize("vote", ["majority", "calibrated"])
+@pytest.mark.parametrize("vote", ["majority", "calibrated", "duels"])
 def test_shares_are_shares(vote: str) -> None:
     learner = trained(mlp(vote=vote))
     answer = learner.predict(QUESTIONS, top=6)
