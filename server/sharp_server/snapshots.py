@@ -49,7 +49,7 @@ class Snapshots:
         head, model = owned.head, owned.model
         if head is None or not model.version:
             raise Refusal("NOTHING_LEARNED", "there is no version to save", learner=owned.name)
-        name = new_name(model.version)
+        name = new_name(model.version, "requested")
         source, target = front.folder.snapshot(owned.uid, head[0]), front.folder.snapshot(owned.uid, name)
 
         def copy() -> tuple[int, bytes]:
@@ -261,7 +261,7 @@ class Snapshots:
         self, owned: Owned, header: pb.ImportHeader, arrival: Path, digest: bytes, learner: Learner
     ) -> SnapshotRow:
         front = self._front
-        name = new_name(learner.episodes)
+        name = new_name(learner.episodes, "imported")
         target = front.folder.snapshot(owned.uid, name)
         await front.publisher.off_loop(place, arrival, target)
         held = [learner.labels.label(memory.class_id) for memory in learner.ltm.classes]
