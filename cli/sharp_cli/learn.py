@@ -68,22 +68,33 @@ def learn(
                 Live(get_renderable=view.render, console=side_console(), refresh_per_second=8, transient=True)
             )
         follower = _Follower(stream, options.json)
-        for number, episode in enumerate(episodes, 1):
-            for batch in episode.batches(batch_size):
-                stream.send(batch.x, batch.y, resize=resize)
-                follower.tell()
-            if not automatic or number == len(episodes):
-                stream.end_episode()
-        stream.flush()
-        stream.close(follow=wait)
-        if wait:
-            follower.finish()
+        try:
+            for number, episode in enumerate(episodes, 1):
+                for batch in episode.batches(batch_size):
+                    stream.send(batch.x, batch.y, resize=resize)
+                    follower.tell()
+                if not automatic or number == len(episodes):
+                    stream.end_episode()
+            stream.flush()
+            stream.close(follow=wait)
+            if wait:
+                follower.finish()
+        except KeyboardInterrupt:
+            display.close()
+            _interrupted(stream, len(labelled))
+            raise typer.Exit(130) from None
         display.close()
         reports = stream.episodes
         _report(options.json, name, stream, reports)
         failed = [report for report in reports if report.state in ("parked", "discarded")]
     if failed:
         raise typer.Exit(1)
+
+
+def _interrupted(stream: LearnStream, examples: int) -> None:
+    durable = stream.examples_acknowledged
+    going_on = "" if durable >= examples else f"; the rest: the same command with --stream-id {stream.stream_id}"
+    typer.echo(f"sharp: {durable:,} of {examples:,} examples are durable and go on to be learned{going_on}", err=True)
 
 
 class _Follower:

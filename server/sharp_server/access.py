@@ -64,8 +64,10 @@ class Tokens:
         self._stamp = _stamp(path)
         try:
             self._digests = read_tokens(path.read_text())
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"cannot use the token file: {error}") from None
+        except OSError as error:
+            raise ConfigurationError(f"cannot read the token file {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise ConfigurationError(f"cannot use the token file {path}: {error}") from None
 
     def check(self, role: str, authorization: str | bytes | None) -> None:
         """Refuse a call whose token does not give it the role."""
@@ -139,5 +141,5 @@ def server_credentials(trust: TrustConfig) -> grpc.ServerCredentials | None:
         key, chain = Path(trust.key).read_bytes(), Path(trust.certificate).read_bytes()
         authority = Path(trust.client_ca).read_bytes() if trust.client_ca else None
     except OSError as error:
-        raise ConfigurationError(f"cannot read a file of the TLS settings: {error}") from None
+        raise ConfigurationError(f"cannot read {error.filename} of the TLS settings: {error.strerror}") from None
     return grpc.ssl_server_credentials([(key, chain)], authority, require_client_auth=authority is not None)
