@@ -83,9 +83,8 @@ def _look(path: Path, taken: set[str]) -> FoundLearner | None:
     snapshots: list[FoundSnapshot] = []
     newest: tuple[int, Learner] | None = None
     for file in path.glob(f"*{SUFFIX}"):
-        named = origin_and_version(file.name.removesuffix(SUFFIX))
-        if named is None:
-            continue
+        # A name that is not ours was put here by someone: kept, and restored only on request.
+        named = origin_and_version(file.name.removesuffix(SUFFIX)) or ("imported", 0)
         snapshot, learner = _open(file, *named)
         snapshots.append(snapshot)
         if learner is not None and snapshot.origin != "imported" and (not newest or snapshot.version >= newest[0]):
