@@ -14,7 +14,7 @@ from sharp_cli import connection, data
 from sharp_cli.learn_view import LearnView, describe
 from sharp_cli.output import console, side_console, write_json
 from sharp_cli.plain import enum_name, to_plain
-from sharp_client import EpisodeNotLearnedError, EpisodeReport, LearnStream
+from sharp_client import EpisodeNotLearnedError, EpisodeReport, LearnStream, check_batch
 
 REFRESH = 0.1
 """Seconds between two looks at the episodes."""
@@ -55,6 +55,7 @@ def learn(
     """Teach a learner, an episode at a time, and watch it learn."""
     options = connection.of(ctx)
     labelled = data.load(source).part(part)
+    check_batch(labelled.x, labelled.y)  # before a learner is made for it
     episodes = labelled.episodes(classes_per_episode, seed)
     name = learner or "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in labelled.name)
     automatic = boundaries is Boundaries.AUTOMATIC

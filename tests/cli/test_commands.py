@@ -48,6 +48,12 @@ def test_learning_tells_programs_a_line_per_episode_and_a_summary(sharp: Sharp) 
     }
 
 
+def test_data_that_cannot_be_sent_makes_no_learner(sharp: Sharp, server: FakeServer, tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", x=np.full((4, 2), np.nan), y=np.zeros(4, int))
+    done = sharp("learn", str(tmp_path / "bad.npz"))
+    assert done.code == 1 and "example 0 holds a NaN" in done.err and not server.learners
+
+
 def test_automatic_boundaries_leave_the_cuts_to_the_server(sharp: Sharp, server: FakeServer) -> None:
     words = ("--boundaries", "automatic", "--classes-per-episode", "1", "--batch-size", "25")
     lines = sharp("learn", "iris", *words, "--json").lines()
@@ -269,6 +275,7 @@ def test_a_failure_is_one_line_and_exit_code_1(words: tuple[str, ...], said: str
 def test_no_server_is_one_clear_line(sharp: Sharp) -> None:
     done = sharp("status", address="localhost:1")
     assert done.code == 1 and "is it running" in done.err and done.err.count("\n") == 1
+    assert "(connection refused)" in done.err
 
 
 def test_a_refusal_says_when_to_come_back(sharp: Sharp, server: FakeServer) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ from safetensors.torch import save_file
 from torchvision import models
 
 import sharp_engine as engine
-from sharp.v1 import prediction_pb2
+from sharp.v1 import learner_admin_pb2, prediction_pb2
 from tests.server.running import SECONDS, Failure, Server, answered, blobs, refused, tensor, until
 from tests.server.test_admin import bring, export
 
@@ -29,7 +33,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (folder / "weights").mkdir()
     torch.manual_seed(7)
     save_file(models.get_model(BACKBONE["model"]).state_dict(), folder / "weights" / BACKBONE["weights"])
-    started = Server(folder, data__weights_folder=folder / "weights", batching__queue_examples=1500).start()
+    settings = {"data__weights_folder": folder / "weights", "trainer__niceness": 3, "trainer__threads": 2}
+    started = Server(folder, batching__queue_examples=1500, **settings).start()
     yield started
     started.stop()
 
@@ -56,6 +61,90 @@ def test_the_trainer_works_on_learners_in_turn(server: Server) -> None:
     first = order.index("late")
     assert first <= 1 and order[first : first + 5] == ["late", "busy", "late", "busy", "late"], order
     assert order.count("late") == 3
+
+
+def test_predictions_notice_neither_training_nor_new_versions(server: Server) -> None:
+    server.create("swapped")
+    x, y = blobs("ab")
+    server.teach("swapped", (x, y))
+    versions: list[int] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            versions.append(server.predict("swapped", x[:1]).model_version)
+
+    with ThreadPoolExecutor(2) as pool:
+        asking = [pool.submit(ask) for _ in range(2)]
+        try:
+            assert server.teach("swapped", blobs("cd"), blobs("ef"), blobs("gh")) == 4
+            until(lambda: 4 in versions)
+        finally:
+            over.set()
+        for one in asking:
+            one.result(SECONDS)  # no call failed
+    assert set(versions) <= {1, 2, 3, 4} and versions[0] == 1
+
+
+def test_the_trainer_is_a_process_of_its_own_with_its_own_threads_and_niceness(server: Server) -> None:
+    assert server.status().trainer.threads == 2
+    pid = server.trainer_pid()
+    assert pid != server.process.pid
+    assert os.getpriority(os.PRIO_PROCESS, pid) - os.getpriority(os.PRIO_PROCESS, server.process.pid) == 3
+
+
+def figures(server: Server) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+def test_every_figure_that_an_operator_needs_is_measured(server: Server) -> None:
+    before = figures(server)
+    for name, steps in (("measured", "8"), ("slow", "4000")):
+        server.create(name, training__least_steps=steps)
+    x, y = blobs("ab")
+    server.teach("measured", (x, y))
+    with server.stream("measured", "lonely") as stream:
+        stream.send(np.eye(2, 12, dtype=np.float32), ["a", "b"])
+        stream.end()
+        stream.wait_event("parked")
+    server.predict("measured", x)
+    with refused("SHAPE_MISMATCH"):
+        server.predict("measured", x[:, :3])
+    with server.stream("slow") as stream:
+        for _ in range(3):
+            stream.send(x, y)
+            stream.end()
+        stream.wait_event("started")
+        found = figures(server)
+        server.admin.DeleteLearner(learner_admin_pb2.DeleteLearnerRequest(name="slow"), timeout=SECONDS)
+
+    def risen(name: str) -> float:
+        return found[name] - before.get(name, 0.0)
+
+    assert risen('sharp_requests_total{code="OK",method="/sharp.v1.Prediction/Predict"}') == 1
+    assert risen('sharp_requests_total{code="INVALID_ARGUMENT",method="/sharp.v1.Prediction/Predict"}') == 1
+    for histogram in ("sharp_queue_seconds", "sharp_compute_seconds", "sharp_batch_examples"):
+        assert risen(f"{histogram}_count") == 1 and risen(f'{histogram}_bucket{{le="+Inf"}}') == 1
+    assert risen("sharp_batch_examples_sum") == len(x)
+    assert risen("sharp_examples_learned_total") == len(x) and risen("sharp_examples_ingested_total") == 4 * len(x) + 2
+    states = {state: found[f'sharp_episodes{{learner="measured",state="{state}"}}'] for state in
+              ("waiting", "training", "parked", "learned")}  # fmt: skip
+    assert states == {"waiting": 0, "training": 0, "parked": 1, "learned": 1}
+    assert found['sharp_episodes{learner="slow",state="waiting"}'] == 2
+    assert found['sharp_episodes{learner="slow",state="training"}'] == 1
+    assert found['sharp_lag_examples{learner="slow"}'] == 3 * len(x) and found['sharp_lag_seconds{learner="slow"}'] > 0
+    assert found['sharp_lag_examples{learner="measured"}'] == 0
+    assert found['sharp_version{learner="measured"}'] == 1 and found['sharp_version{learner="slow"}'] == 0
+    assert found['sharp_stm_bytes{learner="measured"}'] > 0 and found['sharp_ltm_bytes{learner="measured"}'] > 0
+    layers = server.learner("measured").status.layers
+    for layer in layers:
+        assert found[f'sharp_idle_units{{layer="{layer.name}",learner="measured"}}'] == layer.idle
+    for name in ("sharp_damaged_records_total", "sharp_discarded_episodes_total", "sharp_trainer_restarts_total"):
+        assert name in found
+    assert risen('sharp_training_failures_total{reason="NO_POSITIVE_PAIR"}') == 1
+    assert min(found[f'sharp_memory_bytes{{process="{process}"}}'] for process in ("front", "trainer")) > 1e6
 
 
 def test_more_predictions_than_may_wait_are_refused_with_a_delay_and_none_is_lost(server: Server) -> None:
