@@ -28,7 +28,8 @@ def explain(error: Exception) -> str:
     """Say in one line what went wrong, and what may help."""
     text = str(error).strip() or type(error).__name__
     if isinstance(error, UnavailableError) and not error.reason:
-        text = f"no server answers ({text}): is it running, is --address right, does it want TLS (--ca-file)?"
+        cause = text.rpartition(": ")[2].strip(" ])").lower()  # the rest is gRPC's own account of all its tries
+        text = f"no server answers ({cause}): is it running, is --address right, does it want TLS (--ca-file)?"
     elif isinstance(error, AuthenticationError):
         text = f"{text} (give the token with --token-file)"
     elif isinstance(error, OSError) and not isinstance(error, SharpError):

@@ -14,7 +14,7 @@ from sharp_cli import connection, data
 from sharp_cli.learn_view import LearnView, describe
 from sharp_cli.output import console, side_console, write_json
 from sharp_cli.plain import enum_name, to_plain
-from sharp_client import EpisodeNotLearnedError, EpisodeReport, LearnStream
+from sharp_client import EpisodeNotLearnedError, EpisodeReport, LearnStream, check_batch
 
 REFRESH = 0.1
 """Seconds between two looks at the episodes."""
@@ -55,6 +55,7 @@ def learn(
     """Teach a learner, an episode at a time, and watch it learn."""
     options = connection.of(ctx)
     labelled = data.load(source).part(part)
+    check_batch(labelled.x, labelled.y)  # before a learner is made for it
     episodes = labelled.episodes(classes_per_episode, seed)
     name = learner or "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in labelled.name)
     automatic = boundaries is Boundaries.AUTOMATIC
@@ -68,22 +69,33 @@ def learn(
                 Live(get_renderable=view.render, console=side_console(), refresh_per_second=8, transient=True)
             )
         follower = _Follower(stream, options.json)
-        for number, episode in enumerate(episodes, 1):
-            for batch in episode.batches(batch_size):
-                stream.send(batch.x, batch.y, resize=resize)
-                follower.tell()
-            if not automatic or number == len(episodes):
-                stream.end_episode()
-        stream.flush()
-        stream.close(follow=wait)
-        if wait:
-            follower.finish()
+        try:
+            for number, episode in enumerate(episodes, 1):
+                for batch in episode.batches(batch_size):
+                    stream.send(batch.x, batch.y, resize=resize)
+                    follower.tell()
+                if not automatic or number == len(episodes):
+                    stream.end_episode()
+            stream.flush()
+            stream.close(follow=wait)
+            if wait:
+                follower.finish()
+        except KeyboardInterrupt:
+            display.close()
+            _interrupted(stream, len(labelled))
+            raise typer.Exit(130) from None
         display.close()
         reports = stream.episodes
         _report(options.json, name, stream, reports)
         failed = [report for report in reports if report.state in ("parked", "discarded")]
     if failed:
         raise typer.Exit(1)
+
+
+def _interrupted(stream: LearnStream, examples: int) -> None:
+    durable = stream.examples_acknowledged
+    going_on = "" if durable >= examples else f"; the rest: the same command with --stream-id {stream.stream_id}"
+    typer.echo(f"sharp: {durable:,} of {examples:,} examples are durable and go on to be learned{going_on}", err=True)
 
 
 class _Follower:

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from sharp.v1 import learner_pb2
 from sharp_cli import connection
-from sharp_cli.output import console, size, span, table, write_json
+from sharp_cli.output import console, count, size, span, table, write_json
 from sharp_cli.plain import enum_name, to_plain
 from sharp_cli.predict import LearnerOption
 from sharp_client import Label, Learner, decode_label
@@ -61,15 +61,15 @@ def show(ctx: typer.Context, name: Annotated[str, typer.Argument(help="Its name.
     if options.json:
         write_json(to_plain(learner))
         return
-    out, status = console(), learner.status
+    out, status, backlog = console(), learner.status, learner.status.backlog
     out.print(f"[bold]{learner.name}[/]  {enum_name(status, 'state')}  [dim]{learner.uid}[/]")
     facts = [
         ("architecture", learner.architecture or "settled by the first batch"),
         ("input", "×".join(map(str, learner.input_shape)) or "settled by the first batch"),
-        ("version", f"{status.model_version}, {status.episodes_learned} episodes learned"),
+        ("version", f"{status.model_version}, {count(status.episodes_learned, 'episode')} learned"),
         ("memories", f"{size(status.memories.stm_bytes)} short-term, {size(status.memories.ltm_bytes)} long-term"),
-        ("backlog", f"{status.backlog.examples:,} examples, {status.backlog.episodes_parked} episodes parked"),
-        ("behind", f"{status.backlog.lag_examples:,} examples, {span(status.backlog.lag.seconds)}"),
+        ("backlog", f"{count(backlog.examples, 'example')}, {count(backlog.episodes_parked, 'episode')} parked"),
+        ("behind", f"{count(backlog.lag_examples, 'example')}, {span(backlog.lag.seconds)}"),
         ("created", learner.create_time.ToJsonString()),
     ]
     out.print(table("", "", rows=facts))
@@ -131,8 +131,8 @@ def delete(
         write_json({"learner": name, **to_plain(deleted)})
     else:
         console().print(
-            f"deleted [bold]{name}[/]: {deleted.snapshots} snapshots, "
-            f"{deleted.unlearned_examples:,} examples that were not learned yet"
+            f"deleted [bold]{name}[/]: {count(deleted.snapshots, 'snapshot')}, "
+            f"{count(deleted.unlearned_examples, 'example')} not learned yet"
         )
 
 
@@ -148,9 +148,10 @@ def forget(
     options = connection.of(ctx)
     with options.connect() as client:
         chosen = connection.choose_learner(client, learner)
-        answer = chosen.forget(_as_label(chosen, label), older_snapshots="delete" if delete_snapshots else "list")
+        named = _as_label(chosen, label)
+        answer = chosen.forget(named, older_snapshots="delete" if delete_snapshots else "list")
     if options.json:
-        write_json({"learner": chosen.name, "label": label, **to_plain(answer)})
+        write_json({"learner": chosen.name, "label": named, **to_plain(answer)})
         return
     out = console()
     out.print(

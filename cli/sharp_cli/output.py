@@ -64,6 +64,11 @@ def size(number: float) -> str:
     return f"{number:.1f} TB"
 
 
+def count(number: int, word: str) -> str:
+    """Write how many there are: 1 episode, 2,000 episodes."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
 def span(seconds: float) -> str:
     """Write a time span for people: 1:02:03 or 0:12."""
     whole = max(0, round(seconds))

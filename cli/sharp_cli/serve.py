@@ -33,11 +33,12 @@ def make_command() -> Callable[..., None]:
     ]
     for option in options:
         section, _, last = option.name.partition(".")
-        words = [option.name, last] if last_parts[last] == 1 else [option.name]
+        words = [last, option.name] if last_parts[last] == 1 else [option.name]
         flags = ["--" + word.replace(".", "-").replace("_", "-") for word in words]
         if option.type is bool:
             flags = [f"{flag}/--no-{flag[2:]}" for flag in flags]
-        shown = f"{option.help} [default: {option.default!r}, env: {option.variable}]"
+        default = f"default {option.default}; " if option.default != "" else ""
+        shown = f"{option.help} ({default}env {option.variable})"
         kind = bool | None if option.type is bool else str | None
         group = {"rich_help_panel": f"Settings: {section}", "show_default": False}
         if option.type is not bool:
@@ -75,7 +76,7 @@ def _serve(as_json: bool, flags: dict[str, str], config: Path | None, print_conf
             console().print(table("setting", "value", "source", rows=rows))
         return
     try:
-        code = run(resolved.config)
+        code = run(resolved.config, announce_json=as_json)
     except ImportError as missing:
         typer.echo(f"sharp: {MISSING.format(missing=missing.name)}", err=True)
         raise typer.Exit(1) from None

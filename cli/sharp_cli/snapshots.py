@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from sharp.v1 import snapshot_pb2
 from sharp_cli import connection
-from sharp_cli.output import console, size, table, write_json
+from sharp_cli.output import console, count, size, table, write_json
 from sharp_cli.plain import enum_name, to_plain
 from sharp_cli.predict import LearnerOption
 
@@ -49,6 +49,9 @@ def list_snapshots(ctx: typer.Context, learner: LearnerOption = None) -> None:
     if options.json:
         write_json({"learner": chosen.name, "snapshots": [to_plain(snapshot) for snapshot in snapshots]})
         return
+    if not snapshots:
+        console().print(f"{chosen.name} has no snapshot yet: learning makes them, and `sharp snapshot create`")
+        return
     heads = ("id", "version", "episodes", "classes", "origin", "created", "size", "note")
     rows = [
         [
@@ -79,7 +82,7 @@ def restore(ctx: typer.Context, snapshot_id: SnapshotArgument, learner: LearnerO
     out = console()
     out.print(
         f"[bold]{chosen.name}[/] is as in {escape(snapshot_id)}: version {answer.model_version} serves instead of "
-        f"{answer.previous_model_version}, {answer.episodes_undone} episodes undone"
+        f"{answer.previous_model_version}, {count(answer.episodes_undone, 'episode')} undone"
     )
     for label in to_plain(answer.classes_forgotten):
         out.print(f"  {escape(str(label))} was forgotten meanwhile, and is forgotten again")

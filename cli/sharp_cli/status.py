@@ -10,7 +10,7 @@ from rich.text import Text
 
 from sharp.v1 import admin_pb2
 from sharp_cli import connection, learners
-from sharp_cli.output import console, size, span, table, write_json
+from sharp_cli.output import console, count, size, span, table, write_json
 from sharp_cli.plain import enum_name, to_plain
 
 _STYLES = {"serving": "green", "starting": "yellow", "stopping": "yellow"}
@@ -53,7 +53,7 @@ def _facts(server: admin_pb2.GetServerStatusResponse) -> list[tuple[str, Any]]:
         doing = f"learns episode {trainer.episode} of {trainer.learner}"
     else:
         doing = "waits for something to learn"
-    words = [doing, f"{trainer.threads} threads"]
+    words = [doing, count(trainer.threads, "thread")]
     if trainer.memory_bytes:
         words.append(size(trainer.memory_bytes))
     if trainer.restarts:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sharp.v1 import episode_pb2, learner_admin_pb2, learner_pb2, statistics_pb2
-from sharp_cli.output import size, span
+from sharp_cli.output import count, size, span
 from sharp_cli.plain import enum_name, to_plain
 
 WIDTH = 100
@@ -148,7 +148,7 @@ def _facts(status: learner_pb2.LearnerStatus) -> Table:
     rows.add_row(
         "backlog",
         _meter(backlog.bytes, backlog.bytes_limit),
-        f"{size(backlog.bytes)} of {size(backlog.bytes_limit)}, {backlog.episodes_waiting} episodes waiting, "
+        f"{size(backlog.bytes)} of {size(backlog.bytes_limit)}, {count(backlog.episodes_waiting, 'episode')} waiting, "
         f"{backlog.episodes_parked} parked",
     )
     rows.add_row("behind", "", f"{backlog.lag_examples:,} examples, {span(backlog.lag.seconds)}")
@@ -159,7 +159,8 @@ def _facts(status: learner_pb2.LearnerStatus) -> Table:
         f"predicted {rates.examples_predicted_per_second:,.0f}",
     )
     if status.damaged_snapshots:
-        rows.add_row("damaged", "", Text(f"{status.damaged_snapshots} snapshots, see `sharp status`", style="red"))
+        damaged = count(status.damaged_snapshots, "snapshot")
+        rows.add_row("damaged", "", Text(f"{damaged}, see `sharp status`", style="red"))
     return rows
 
 

@@ -22,6 +22,9 @@ from ._async_learn_stream import (
 from ._async_learner import (
     AsyncLearner,
 )
+from ._batching import (
+    check_batch,
+)
 from ._client import (
     Client,
 )
@@ -222,6 +225,7 @@ __all__ = [
     "UnsupportedError",
     "VersionNotFoundError",
     "VersionNotReachedError",
+    "check_batch",
     "decode_label",
     "decode_labels",
 ]

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from sharp.v1 import learning_pb2
 
 from ._failures import local_error
-from ._inputs import OVERHEAD_BYTES, split, to_examples
-from ._labels import check_kind, encode_labels, label_sizes, to_labels
+from ._inputs import OVERHEAD_BYTES, Examples, split, to_examples
+from ._labels import Label, check_kind, encode_labels, label_sizes, to_labels
 from ._options import BATCH_EXAMPLES, MESSAGE_BYTES
 from ._reasons import LabelCountMismatchError, NameInvalidError
 
@@ -59,14 +59,12 @@ def opening(
     )
 
 
-def to_batches(
-    x: Any, y: Any, resize: bool, opened: learning_pb2.Opened, largest: int
-) -> Iterator[tuple[learning_pb2.Batch, int, int]]:
-    """Check labelled examples and cut them into batches under the server's limits: batch, bytes, examples.
+def check_batch(x: Any, y: Any) -> None:
+    """Raise what is wrong with labelled examples in themselves, as `LearnStream.send` would, without any server."""
+    _checked(x, y, False)
 
-    `largest` bounds the bytes of a batch further, so that several are under way at once.
-    Everything is checked before the first batch comes out, so that a fault at the end of an array leaves nothing sent.
-    """
+
+def _checked(x: Any, y: Any, resize: bool) -> tuple[Examples, list[Label]]:
     examples, labels = to_examples(x, resize=resize), to_labels(y)
     if len(examples) != len(labels):
         raise local_error(
@@ -75,6 +73,18 @@ def to_batches(
             examples=len(examples),
             labels=len(labels),
         )
+    return examples, labels
+
+
+def to_batches(
+    x: Any, y: Any, resize: bool, opened: learning_pb2.Opened, largest: int
+) -> Iterator[tuple[learning_pb2.Batch, int, int]]:
+    """Check labelled examples and cut them into batches under the server's limits: batch, bytes, examples.
+
+    `largest` bounds the bytes of a batch further, so that several are under way at once.
+    Everything is checked before the first batch comes out, so that a fault at the end of an array leaves nothing sent.
+    """
+    examples, labels = _checked(x, y, resize)
     examples.check_shape(opened.input_shape)
     check_kind(labels, opened.label_kind)
     sizes = examples.sizes() + label_sizes(labels)

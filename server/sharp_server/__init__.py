@@ -11,8 +11,8 @@ from sharp_server.options import Option, Resolved, config_options, resolve_confi
 __all__ = ["ConfigurationError", "Option", "Resolved", "ServerConfig", "config_options", "resolve_config", "run"]
 
 
-def run(config: ServerConfig) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code."""
+def run(config: ServerConfig, announce_json: bool = False) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code. The line on stdout that tells the ports may be JSON."""
     from sharp_server.main import run as serve
 
-    return serve(config)
+    return serve(config, announce_json)

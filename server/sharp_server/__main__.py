@@ -36,6 +36,8 @@ def main(arguments: list[str]) -> int:
         for name, value, source in resolved.rows():
             sys.stdout.write(f"{name} = {value!r}  # {source}\n")
         return 0
+    # gRPC's own core writes to stderr in a form of its own. It reads this once, when grpc is first imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from sharp_server.main import run
 
     return run(resolved.config)

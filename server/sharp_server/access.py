@@ -6,9 +6,10 @@ The token file has one `role:token` per line; role is `predict`, `learn` or `adm
     predict:4f1c…
     admin:sha256:9b74c9897bac770ffc029102a200c5de…
 
-A token counts for its own role only; give one token on several lines for several roles. The file is read again when it
-changes; one that can't be read or has a line of another form leaves the tokens as they were, and is logged. Tokens are
-compared as SHA-256 digests in constant time, all of them every time.
+A token counts for its own role only; give one token on several lines for several roles. Health needs no token,
+reflection one of any role. The file is read again when it changes; one that can't be read or has a line of another form
+leaves the tokens as they were, and is logged. Tokens are compared as SHA-256 digests in constant time, all of them
+every time.
 """
 
 from __future__ import annotations
@@ -31,10 +32,15 @@ ROLES = {"sharp.v1.Learning": "learn", "sharp.v1.Prediction": "predict", "sharp.
          "inference.GRPCInferenceService": "predict"}  # fmt: skip
 """The role that each service needs."""
 
-OPEN_SERVICES = ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection",
-                 "grpc.reflection.v1.ServerReflection")  # fmt: skip
+ANY_ROLE = "any"
+"""Stands for whatever role: the token must be one that counts, no matter for what."""
+
+ANY_ROLE_SERVICES = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
+"""What a server can do is told to everyone who may do anything on it, and to nobody else."""
+
+OPEN_SERVICES = ("grpc.health.v1.Health",)
 OPEN_METHODS = ("/inference.GRPCInferenceService/ServerLive", "/inference.GRPCInferenceService/ServerReady")
-"""What needs no token."""
+"""What needs no token: probes have none."""
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 
@@ -44,6 +50,8 @@ def role_of(method: str) -> str | None:
     service = method.split("/")[1] if method.count("/") == 2 else ""
     if method in OPEN_METHODS or service in OPEN_SERVICES:
         return None
+    if service in ANY_ROLE_SERVICES:
+        return ANY_ROLE
     return ROLES.get(service, "admin")
 
 
@@ -56,8 +64,10 @@ class Tokens:
         self._stamp = _stamp(path)
         try:
             self._digests = read_tokens(path.read_text())
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"cannot use the token file: {error}") from None
+        except OSError as error:
+            raise ConfigurationError(f"cannot read the token file {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise ConfigurationError(f"cannot use the token file {path}: {error}") from None
 
     def check(self, role: str, authorization: str | bytes | None) -> None:
         """Refuse a call whose token does not give it the role."""
@@ -73,7 +83,7 @@ class Tokens:
                 roles.add(known_role)
         if scheme.lower() != b"bearer" or not roles:
             raise Refusal("TOKEN_INVALID", "the token is not one that the server knows")
-        if role not in roles:
+        if role not in roles and role != ANY_ROLE:
             raise Refusal("ROLE_MISSING", f"the call needs a token of the role {role}", role=role)
 
     def _reload(self) -> None:
@@ -131,5 +141,5 @@ def server_credentials(trust: TrustConfig) -> grpc.ServerCredentials | None:
         key, chain = Path(trust.key).read_bytes(), Path(trust.certificate).read_bytes()
         authority = Path(trust.client_ca).read_bytes() if trust.client_ca else None
     except OSError as error:
-        raise ConfigurationError(f"cannot read a file of the TLS settings: {error}") from None
+        raise ConfigurationError(f"cannot read {error.filename} of the TLS settings: {error.strerror}") from None
     return grpc.ssl_server_credentials([(key, chain)], authority, require_client_auth=authority is not None)

@@ -19,6 +19,7 @@ from sharp_server.batcher import Batcher
 from sharp_server.config import ServerConfig
 from sharp_server.errors import Refusal
 from sharp_server.folders import DataFolder
+from sharp_server.identity import identity_of, write_identity
 from sharp_server.journal import Journal
 from sharp_server.ledger_episodes import Forgotten
 from sharp_server.ledger_learners import SnapshotRow
@@ -89,6 +90,8 @@ class Changes:
                 if label in owned.known or label in held:
                     journal = await self._forget(owned, label, text, label in held)
                 self._folder.clear_work(owned.uid)
+                known = await self._journal.read(identity_of, owned.id)
+                await self._publisher.off_loop(write_identity, self._folder.of_learner(owned.uid), known)
                 newest = (await self._journal.read(ledger_learners.forgotten, owned.id)).get(text, 0)
                 rows: list[SnapshotRow] = await self._journal.read(ledger_learners.snapshots, owned.id)
                 holding = [row for row in rows if row.id <= newest and label in json.loads(row.classes)]

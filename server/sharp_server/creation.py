@@ -13,6 +13,7 @@ from sharp_server import ledger_learners
 from sharp_server.config import ServerConfig
 from sharp_server.errors import Refusal
 from sharp_server.folders import DataFolder
+from sharp_server.identity import Identity, write_identity
 from sharp_server.journal import Journal
 from sharp_server.ledger_learners import LearnerRow
 from sharp_server.names import learner_name
@@ -51,11 +52,16 @@ class Creation:
             row: LearnerRow = await self._journal.write(
                 ledger_learners.create, name, uid, config, settings, input_shape, kind, self._config.limits.learners
             )
-            self._folder.make_learner(uid)
+            await asyncio.to_thread(self._make_folder, row)
             owned = Owned(row)
             self._registry.add(owned)
             log.info("learner %s was made", name)
             return owned
+
+    def _make_folder(self, row: LearnerRow) -> None:
+        self._folder.make_learner(row.uid)
+        identity = Identity(row.name, row.config.hex(), row.settings, row.created)
+        write_identity(self._folder.of_learner(row.uid), identity)
 
     async def create_if_missing(self, name: str) -> Owned:
         """The learner of that name, made with an empty configuration if there is none."""

@@ -150,7 +150,7 @@ def image_examples(
     if shape is None:
         first = headers[0]
         for i, header in enumerate(headers):
-            if header[:2] != first[:2]:
+            if header[:2] != first[:2] and not resize:
                 raise _wrong_size(i, header, first)
         shape = (1 if all(grey for _, _, grey in headers) else 3, first[0], first[1])
         check_shape(shape, limits, at)
@@ -168,9 +168,13 @@ def image_examples(
 def _wrong_size(i: int, found: tuple[int, int, bool], wanted: tuple[Any, ...]) -> Refusal:
     expected, got = f"{wanted[0]}×{wanted[1]}", f"{found[0]}×{found[1]}"
     return Refusal(
-        "SHAPE_MISMATCH", f"image {i} is {got}, expected {expected}", expected=expected, found=got, example=i,
+        "SHAPE_MISMATCH",
+        f"image {i} is {got}, expected {expected}; with resize it is scaled",
         fields=(f"inputs.images.images[{i}]",),
-    )  # fmt: skip
+        expected=expected,
+        found=got,
+        example=i,
+    )
 
 
 def _malformed(i: int, why: str) -> Refusal:

@@ -9,10 +9,15 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 from pathlib import Path
 
 SUFFIX = ".safetensors"
+IDENTITY = "learner.json"
+"""Beside a learner's snapshots: who it is (see `identity.py`)."""
+
+_MARKS = {"automatic": "a", "requested": "r", "imported": "i"}
 
 
 class FolderInUse(RuntimeError):  # noqa: N818 (says what is the matter)
@@ -93,7 +98,7 @@ class DataFolder:
         for folder in self.snapshots.iterdir():
             names = kept.get(folder.name)
             for path in folder.iterdir() if folder.is_dir() else ():
-                if names is None or path.name.removesuffix(SUFFIX) not in names:
+                if names is None or (path.name.removesuffix(SUFFIX) not in names and path.name != IDENTITY):
                     path.unlink(missing_ok=True)
                     swept += 1
             if names is None and folder.is_dir():
@@ -115,9 +120,17 @@ class DataFolder:
         return taken, disk.f_bavail * disk.f_frsize
 
 
-def new_name(version: int) -> str:
-    """A name for a snapshot: sorts by version, never used twice."""
-    return f"{version:08d}-{secrets.token_hex(6)}"
+def new_name(version: int, origin: str = "automatic") -> str:
+    """A name for a snapshot: sorts by version, tells where it came from, never used twice."""
+    return f"{version:08d}{_MARKS[origin]}-{secrets.token_hex(6)}"
+
+
+def origin_and_version(name: str) -> tuple[str, int] | None:
+    """What a name tells; None: it is not one of ours."""
+    found = re.fullmatch(r"(\d{8,})([ari])-[0-9a-f]{12}", name)
+    if found is None:
+        return None
+    return next(origin for origin, mark in _MARKS.items() if mark == found[2]), int(found[1])
 
 
 def sha256_of(path: Path) -> bytes:

@@ -17,13 +17,14 @@ from typing import Any, TypeVar
 
 from sharp.v1 import server_pb2
 from sharp_engine import SharpError
-from sharp_server import ledger_ingest, ledger_learners
+from sharp_server import ledger_ingest, ledger_learners, recovery
 from sharp_server.batcher import Batcher
 from sharp_server.changes import Changes
 from sharp_server.config import ServerConfig
 from sharp_server.creation import Creation
 from sharp_server.errors import Refusal, short
 from sharp_server.folders import DataFolder
+from sharp_server.identity import identity_of, write_identity
 from sharp_server.journal import Journal
 from sharp_server.ledger_learners import LearnerRow, SnapshotRow
 from sharp_server.metrics import Metrics
@@ -98,6 +99,8 @@ class Front:
             log.info("%d files that a crash left behind were deleted", swept)
         for row in rows:
             self.folder.make_learner(row.uid)
+            known = await self.journal.read(identity_of, row.id)
+            await self.publisher.off_loop(write_identity, self.folder.of_learner(row.uid), known)
             owned = await self._take_up(row)
             self.registry.add(owned)
         await self.journal.erase()
@@ -105,30 +108,41 @@ class Front:
         self.state = server_pb2.SERVER_STATE_SERVING
 
     async def _open_journal(self) -> None:
+        why = "the journal was missing"
         try:
             self.journal.start()
         except sqlite3.DatabaseError as error:
-            if not isinstance(error, sqlite3.OperationalError):
-                await self._set_journal_aside(error)
-            else:
+            if isinstance(error, sqlite3.OperationalError):
                 raise
+            why = f"the journal was damaged ({short(error)}) and is kept as {self._set_journal_aside()}"
+            self.journal.start()
+        if await self.journal.read(recovery.never_used):
+            await self._recover(why)
         if self.journal.dropped_frames:
             detail = f"{self.journal.dropped_frames} pages of the journal's log were damaged and dropped"
             await self._damage("", "", 0, 0, detail)
 
-    async def _set_journal_aside(self, error: Exception) -> None:
-        """Begin a new journal beside the damaged one, which is kept for whoever can mend it."""
-        for suffix in ("", "-wal", "-shm"):
+    def _set_journal_aside(self) -> str:
+        """Keep a damaged journal beside the new one, for whoever can mend it; returns its new name."""
+        aside = f"damaged-{int(self.started)}-"
+        for suffix in ("-shm", "-wal", ""):
             path = self.folder.journal.with_name(self.folder.journal.name + suffix)
             if path.exists():
-                path.rename(path.with_name(f"damaged-{int(self.started)}-{path.name}"))
-        saved = self.folder.snapshots.rename(self.folder.path / f"damaged-{int(self.started)}-snapshots")
-        self.folder.snapshots.mkdir(mode=0o700)
-        log.error("the journal is damaged (%s); it was set aside with the snapshots: %s", error, saved.name)
-        self.journal = self.publisher._journal = self.supervisor._journal = Journal(self.folder.journal)
-        self.creation._journal = self.changes._journal = self.journal
-        self.journal.start()
-        await self._damage("", "", 0, 0, f"the journal was damaged and set aside: {short(error)}")
+                path.rename(path.with_name(aside + path.name))
+        return aside + self.folder.journal.name
+
+    async def _recover(self, why: str) -> None:
+        """The journal is new: whoever has snapshots comes back as they hold it."""
+        found, strangers = await self.publisher.off_loop(recovery.find, self.folder)
+        for stranger in strangers:
+            stranger.rename(self.folder.path / f"damaged-{int(self.started)}-{stranger.name}")
+        if not found and not strangers and not list(self.folder.path.glob(f"damaged-{int(self.started)}-*")):
+            return  # a new server
+        for learner in found:
+            self.folder.clear_work(learner.uid)
+        await self.journal.write(recovery.enter, found)
+        detail = f"{why}; {len(found)} learners came back from their snapshots, what was not learned yet is lost"
+        await self._damage("", "", 0, 0, detail)
 
     async def _take_up(self, row: LearnerRow) -> Owned:
         owned = Owned(row)
@@ -175,7 +189,7 @@ class Front:
             await self._damage(owned.name, snapshot.name, snapshot.version, owned.model.version, detail)
 
     async def _damage(self, learner: str, snapshot: str, lost: int, serving: int, detail: str) -> None:
-        log.error("%s: %s; version %d serves", learner or "the journal", detail, serving)
+        log.error("%s", f"{learner}: {detail}; version {serving} serves" if learner else detail)
         self.metrics.damages.inc()
         await self.journal.write(ledger_learners.add_damage, learner, snapshot, lost, serving, detail)
 

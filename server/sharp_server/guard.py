@@ -17,7 +17,7 @@ import grpc
 from grpc_status import rpc_status  # type: ignore[import-untyped]
 
 from sharp.v1 import server_pb2
-from sharp_server.access import Tokens, role_of
+from sharp_server.access import ANY_ROLE, Tokens, role_of
 from sharp_server.errors import Refusal, answer_for
 from sharp_server.front import Front
 
@@ -115,6 +115,7 @@ class Guard:
     def _streamed(self, method: str, role: str | None, inner: Callable[..., Any], responds: bool) -> Callable[..., Any]:
         front = self._front
         limit = front.config.limits.streams
+        aside = role in (None, ANY_ROLE)  # not of our own services: answered in every state, waited for by nobody
         generator = inspect.isasyncgenfunction(inner)
 
         async def call(request: Any, context: Any) -> Any:
@@ -122,13 +123,13 @@ class Guard:
             try:
                 if self._tokens is not None and role is not None:
                     self._tokens.check(role, _authorization(context))
-                if front.state != server_pb2.SERVER_STATE_SERVING and role is not None:
+                if front.state != server_pb2.SERVER_STATE_SERVING and not aside:
                     raise _not_ready(front.state)
                 if self._streams >= limit:
                     raise Refusal("TOO_MANY_STREAMS", f"{limit} streams are open already", limit=limit)
                 self._streams += 1
                 counted = True
-                self._endless += role is None
+                self._endless += aside
                 if generator:
                     async for response in inner(request, context):
                         await context.write(response)
@@ -139,7 +140,7 @@ class Guard:
                 await self._abort(method, error, request, context)
             finally:
                 self._streams -= counted
-                self._endless -= counted and role is None
+                self._endless -= counted and aside
             front.metrics.requests.labels(method, "OK").inc()
             return result if not responds else None
 

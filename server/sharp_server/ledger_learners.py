@@ -150,12 +150,12 @@ def forgotten(connection: sqlite3.Connection, learner: int) -> dict[str, int]:
 def publish(connection: sqlite3.Connection, new: NewVersion) -> list[str]:
     """Record a version with its automatic snapshot; returns the names of older ones whose files are to be deleted."""
     snapshot = new.snapshot
-    head = add_snapshot(connection, snapshot).id
-    connection.execute("UPDATE learners SET version = ?, head = ? WHERE id = ?", (new.version, head, snapshot.learner))
-    connection.execute(
+    connection.execute(  # before the snapshot, which counts the episodes up to and with its own
         "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?)",
         (snapshot.learner, new.version, time.time(), new.cause, new.episode, snapshot.name, snapshot.sha256),
     )
+    head = add_snapshot(connection, snapshot).id
+    connection.execute("UPDATE learners SET version = ?, head = ? WHERE id = ?", (new.version, head, snapshot.learner))
     old = connection.execute(
         "SELECT id, name FROM snapshots WHERE learner = ? AND origin = 'automatic' ORDER BY id DESC LIMIT -1 OFFSET ?",
         (snapshot.learner, new.keep),

@@ -32,6 +32,7 @@ from sharp_server.http_port import HttpPort
 from sharp_server.inference_service import InferenceService
 from sharp_server.learning_service import LearningService
 from sharp_server.prediction_service import PredictionService
+from sharp_server.schema import ForeignJournal
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ SERVICES = tuple(
 )
 
 
-def run(config: ServerConfig) -> int:
+def run(config: ServerConfig, announce_json: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     logs.set_up(config.log)
     # The loop and the threads that compute share one interpreter lock: hand it over quickly.
@@ -54,12 +55,15 @@ def run(config: ServerConfig) -> int:
     folder = DataFolder(config.data.path)
     try:
         folder.acquire()
-        return asyncio.run(_serve(config, folder))
-    except (ConfigurationError, FolderInUse, PortInUse) as error:
+        return asyncio.run(_serve(config, folder, announce_json))
+    except (ConfigurationError, FolderInUse, ForeignJournal, PortInUse) as error:
         log.error("%s", error)
         return 1
-    except (OSError, sqlite3.Error) as error:
-        log.error("cannot go on: %s", error)
+    except OSError as error:
+        log.error("cannot go on: %s%s", error.strerror or error, f": {error.filename}" if error.filename else "")
+        return 1
+    except sqlite3.Error as error:
+        log.error("cannot go on: the journal can't be used: %s", error)
         return 1
     finally:
         folder.release()
@@ -69,7 +73,7 @@ class PortInUse(RuntimeError):  # noqa: N818 (says what is the matter)
     """The port can't be had."""
 
 
-async def _serve(config: ServerConfig, folder: DataFolder) -> int:
+async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) -> int:
     tokens = Tokens(Path(config.trust.token_file)) if config.trust.token_file else None
     credentials = server_credentials(config.trust)
     front = Front(config, folder)
@@ -95,7 +99,7 @@ async def _serve(config: ServerConfig, folder: DataFolder) -> int:
         if loading.done():
             loading.result()
             await _set_readiness(healthy, health_pb2.HealthCheckResponse.SERVING)
-            _announce(config, port, http_port)
+            _announce(config, port, http_port, announce_json)
             await stopping
         else:
             await asyncio.wait({loading}, timeout=config.stop.grace_seconds)
@@ -167,12 +171,16 @@ async def _set_readiness(healthy: Any, status: Any) -> None:
         await healthy.set(name, status)
 
 
-def _announce(config: ServerConfig, port: int, http_port: int) -> None:
-    sys.stdout.write(f"sharp {software.version()} serves on {config.listen.host}:{port}, http {http_port}\n")
+def _announce(config: ServerConfig, port: int, http_port: int, as_json: bool) -> None:
+    ports = {"port": port, "http_port": http_port, "pid": os.getpid()}
+    words = f"sharp {software.version()} serves on {config.listen.host}:{port}, http {http_port}"
+    if as_json:
+        words = json.dumps({"event": "serving", "version": software.version(), "host": config.listen.host, **ports})
+    sys.stdout.write(words + "\n")
     sys.stdout.flush()
     log.info("serving on %s:%d, http on %d", config.listen.host, port, http_port)
     if config.listen.port_file:
         path = Path(config.listen.port_file)
         temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(json.dumps({"port": port, "http_port": http_port, "pid": os.getpid()}) + "\n")
+        temporary.write_text(json.dumps(ports) + "\n")
         temporary.replace(path)

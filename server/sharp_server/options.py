@@ -108,7 +108,9 @@ def _known(options: Mapping[str, Option], name: str, where: str) -> Option:
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         tables = tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the settings in {path}: {error.strerror}") from None
+    except ValueError as error:
         raise ConfigurationError(f"cannot read the settings in {path}: {error}") from None
     flat: dict[str, Any] = {}
     for section, table in tables.items():

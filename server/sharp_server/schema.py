@@ -14,6 +14,11 @@ from pathlib import Path
 
 FORMAT = 1
 
+
+class ForeignJournal(RuntimeError):  # noqa: N818 (says what is the matter)
+    """The journal is whole, but of a format that this server does not read."""
+
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS learners (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, uid TEXT NOT NULL UNIQUE,
@@ -94,7 +99,7 @@ def create(connection: sqlite3.Connection) -> None:
     """Make the tables where they are missing."""
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found not in (0, FORMAT):
-        raise sqlite3.DatabaseError(f"the journal has format {found}; this server reads {FORMAT}")
+        raise ForeignJournal(f"the journal has format {found}, this server reads {FORMAT}: use the server that made it")
     connection.executescript("BEGIN IMMEDIATE;" + _TABLES + f"PRAGMA user_version = {FORMAT}; COMMIT;")
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import sharp_engine as engine
 from sharp.v1 import label_pb2, learner_pb2
 from sharp_engine.architecture import LARGEST_SMALL_IMAGE, settle
-from sharp_engine.config import to_dict
+from sharp_engine.config import BackboneConfig, to_dict
 from sharp_server.config import ServerConfig
 from sharp_server.decode import check_shape
 from sharp_server.errors import Refusal, short
@@ -70,6 +71,8 @@ def engine_config(config: learner_pb2.LearnerConfig, server: ServerConfig) -> en
         raise _invalid(culprit, options.get(culprit, ""), short(error)) from None
     if made.architecture.input_shape is not None:
         check_architecture(made, made.architecture.input_shape)
+    elif made.architecture.backbone is not None:
+        check_backbone(made.architecture.backbone)
     return made
 
 
@@ -101,6 +104,8 @@ def _weights(key: str, name: Any, server: ServerConfig) -> str:
 def check_architecture(config: engine.LearnerConfig, shape: tuple[int, ...]) -> None:
     """Whether a learner of this config takes examples of this shape, found without building anything."""
     architecture = config.architecture
+    if architecture.backbone is not None:
+        check_backbone(architecture.backbone)
     if architecture.kind == "auto" and len(shape) == 3 and max(shape[1:]) > LARGEST_SMALL_IMAGE:
         largest = f"{LARGEST_SMALL_IMAGE}×{LARGEST_SMALL_IMAGE}"
         raise Refusal(
@@ -114,6 +119,28 @@ def check_architecture(config: engine.LearnerConfig, shape: tuple[int, ...]) -> 
         settle(architecture, shape)
     except engine.ConfigError as error:
         raise _invalid("architecture", list(shape), short(error)) from None
+
+
+def check_backbone(backbone: BackboneConfig) -> None:
+    """Whether there is such a model at all; its layer is looked for when it is built, in training."""
+    from torchvision import models
+
+    if backbone.model not in models.list_models(module=models):
+        raise _invalid("architecture.backbone", backbone.model, "torchvision has no such model")
+
+
+def without_paths(config: engine.LearnerConfig) -> engine.LearnerConfig:
+    """The config that a snapshot carries: files whose content is in the snapshot by their name only.
+
+    No path of this server leaves it with an export, and the file can be taken in where there is no such path.
+    """
+    architecture = config.architecture
+    backbone = architecture.backbone
+    if architecture.pretrained is not None:
+        architecture = replace(architecture, pretrained=Path(architecture.pretrained).name)
+    if backbone is not None and backbone.weights is not None and backbone.in_snapshots:
+        architecture = replace(architecture, backbone=replace(backbone, weights=Path(backbone.weights).name))
+    return replace(config, architecture=architecture)
 
 
 def shown(config: engine.LearnerConfig) -> dict[str, str]:

@@ -28,6 +28,7 @@ from sharp_server.front import Front
 from sharp_server.ledger_learners import NewSnapshot, SnapshotRow
 from sharp_server.names import learner_name
 from sharp_server.registry import Owned
+from sharp_server.settings import without_paths
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Snapshots:
         head, model = owned.head, owned.model
         if head is None or not model.version:
             raise Refusal("NOTHING_LEARNED", "there is no version to save", learner=owned.name)
-        name = new_name(model.version)
+        name = new_name(model.version, "requested")
         source, target = front.folder.snapshot(owned.uid, head[0]), front.folder.snapshot(owned.uid, name)
 
         def copy() -> tuple[int, bytes]:
@@ -196,6 +197,7 @@ class Snapshots:
         with safe_open(path, framework="np") as file:
             description = (file.metadata() or {}).get("learner", "{}")
             entry = json.loads(description)
+            carried = any(name.startswith("backbone.") for name in file.keys())  # noqa: SIM118
             stored = sum(
                 4 * _product(file.get_slice(name).get_shape())
                 for name in file.keys()  # noqa: SIM118 (not a dict)
@@ -205,8 +207,8 @@ class Snapshots:
             return  # the engine says what is wrong with it
         architecture = entry["config"].get("architecture") or {}
         backbone = architecture.get("backbone") or {}
-        for name in (architecture.get("pretrained"), backbone.get("weights") if isinstance(backbone, dict) else None):
-            self._check_file(name)
+        if isinstance(backbone, dict) and not (carried and backbone.get("in_snapshots") is True):
+            self._check_file(backbone.get("weights"))
         shape, layers = entry.get("input_shape"), architecture.get("layers")
         if isinstance(shape, list):
             if _product(shape) > self._front.config.limits.example_values * 4:
@@ -236,7 +238,7 @@ class Snapshots:
             owned = await front.creation.create_row(
                 header.learner,
                 config.SerializeToString(),
-                json.dumps({**to_dict(learner.config), "device": "cpu"}),
+                json.dumps({**to_dict(without_paths(learner.config)), "device": "cpu"}),
                 json.dumps(shape) if shape is not None else None,
                 learner.labels.kind,
             )
@@ -261,7 +263,7 @@ class Snapshots:
         self, owned: Owned, header: pb.ImportHeader, arrival: Path, digest: bytes, learner: Learner
     ) -> SnapshotRow:
         front = self._front
-        name = new_name(learner.episodes)
+        name = new_name(learner.episodes, "imported")
         target = front.folder.snapshot(owned.uid, name)
         await front.publisher.off_loop(place, arrival, target)
         held = [learner.labels.label(memory.class_id) for memory in learner.ltm.classes]

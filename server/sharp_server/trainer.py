@@ -152,6 +152,7 @@ class Trainer:
         from sharp_engine import Progress
         from sharp_server.figures import figures_of
         from sharp_server.folders import sha256_of
+        from sharp_server.settings import without_paths
 
         x, y = read_examples(job)
         learner = self._resumed(job) or self._fresh(job)
@@ -183,6 +184,7 @@ class Trainer:
         else:
             report = learner.learn_episode(x, y, observer=observe, cancel=self._cancel)
         out = Path(job.out)
+        learner.config = without_paths(learner.config)
         learner.save(out, pending=False)
         return {
             "sha256": sha256_of(out).hex(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,12 @@ def test_learning_tells_programs_a_line_per_episode_and_a_summary(sharp: Sharp) 
         "episodes": 3,
         "model_version": 3,
     }
+
+
+def test_data_that_cannot_be_sent_makes_no_learner(sharp: Sharp, server: FakeServer, tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", x=np.full((4, 2), np.nan), y=np.zeros(4, int))
+    done = sharp("learn", str(tmp_path / "bad.npz"))
+    assert done.code == 1 and "example 0 holds a NaN" in done.err and not server.learners
 
 
 def test_automatic_boundaries_leave_the_cuts_to_the_server(sharp: Sharp, server: FakeServer) -> None:
@@ -154,6 +161,7 @@ def test_a_forgotten_class_is_gone(taught: Sharp, server: FakeServer) -> None:
 def test_numbers_are_forgotten_as_numbers(sharp: Sharp, server: FakeServer) -> None:
     sharp("learn", "digits", "--part", "test")
     assert sharp("forget", "3").code == 0 and 3 not in server.learners["digits"].classes
+    assert sharp("forget", "4", "--json").json()["label"] == 4
     assert sharp("forget", "three").code == 2
 
 
@@ -167,6 +175,60 @@ def test_learners_are_created_listed_shown_and_deleted(sharp: Sharp, server: Fak
     assert sharp("learners", "show", "mine", "--json").json()["config"]["seed"] == 4
     assert sharp("learners", "delete", "mine", input="n\n").code == 1 and "mine" in server.learners
     assert sharp("learners", "delete", "mine", "--yes").code == 0 and not server.learners
+
+
+def test_every_command_speaks_json_and_nothing_else_to_programs(sharp: Sharp, tmp_path: Path) -> None:
+    np.savez(tmp_path / "lonely.npz", x=np.eye(2, 4, dtype=np.float32), y=np.array(["rose", "tulip"]))
+    np.save(tmp_path / "x.npy", np.zeros((2, 4), np.float32))
+    said: set[tuple[str, ...]] = set()
+
+    def run(*words: str, code: int = 0) -> Any:
+        done = sharp(*words, "--json")
+        assert done.code == code and not done.err, (words, done.err)
+        said.add(words[:2] if words[0] in ("learners", "snapshot", "parked") else words[:1])
+        return done.lines()[-1]
+
+    run("learners", "create", "iris")
+    run("learn", "iris")
+    run("learn", str(tmp_path / "lonely.npz"), "-l", "iris", code=1)
+    for words in (("predict", str(tmp_path / "x.npy")), ("evaluate", "iris"), ("status",), ("watch", "--once"),
+                  ("learners", "list"), ("learners", "show", "iris"), ("snapshot", "list"), ("parked", "list"),
+                  ("parked", "discard", "2"), ("snapshot", "export", str(tmp_path / "file"))):  # fmt: skip
+        run(*words)
+    made = run("snapshot", "create")["id"]
+    run("snapshot", "restore", made)
+    run("snapshot", "delete", made)
+    run("forget", "setosa")
+    run("snapshot", "import", str(tmp_path / "file"), "-l", "copy")
+    run("learn", str(tmp_path / "lonely.npz"), "-l", "copy", code=1)
+    run("parked", "retry", str(run("parked", "list", "-l", "copy")["episodes"][0]["episode"]), "-l", "copy")
+    run("serve", "--print-config")
+    run("learners", "delete", "copy")
+    app = importlib.import_module("sharp_cli.main").app
+    there: set[tuple[str, ...]] = {(command.name or command.callback.__name__,) for command in app.registered_commands}
+    for group in app.registered_groups:
+        commands = group.typer_instance.registered_commands
+        there |= {(group.name, command.name or command.callback.__name__) for command in commands}
+    assert said == {words for words in there if words[0] != "benchmark"}
+
+
+def test_nothing_is_coloured_where_nobody_looks(taught: Sharp) -> None:
+    for words in (("status",), ("evaluate", "iris"), ("watch", "--once"), ("learners", "show", "iris")):
+        assert "\x1b" not in taught(*words).out
+
+
+def test_interrupted_learning_tells_what_is_durable_and_how_to_go_on(
+    sharp: Sharp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sharp_cli import learn
+
+    def interrupt(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(learn._Follower, "tell", interrupt)
+    done = sharp("learn", "iris", "--batch-size", "100")
+    assert done.code == 130 and "of 150 examples are durable" in done.err and "--stream-id python/" in done.err
+    assert done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -213,6 +275,7 @@ def test_a_failure_is_one_line_and_exit_code_1(words: tuple[str, ...], said: str
 def test_no_server_is_one_clear_line(sharp: Sharp) -> None:
     done = sharp("status", address="localhost:1")
     assert done.code == 1 and "is it running" in done.err and done.err.count("\n") == 1
+    assert "(connection refused)" in done.err
 
 
 def test_a_refusal_says_when_to_come_back(sharp: Sharp, server: FakeServer) -> None:
@@ -259,8 +322,12 @@ def test_the_configuration_of_a_server_is_shown_with_its_sources(tmp_path: Path,
     assert "listen.port" in sharp("serve", "--print-config").out
     wrong = sharp("serve", "--port", "many", "--print-config")
     assert wrong.code == 2 and "many" in wrong.err and wrong.err.count("\n") == 1
-    help_text = sharp("serve", "--help").out
-    assert "--listen-port" in help_text and "--insecure" in help_text
+    from sharp_server import config_options
+
+    help_text = " ".join(sharp("serve", "--help").out.replace("│", " ").split())
+    assert "--port,--listen-port" in help_text and "--insecure" in help_text and "--log-format" in help_text
+    for option in config_options():
+        assert option.variable in help_text.replace(" ", ""), option.name
 
 
 def test_a_missing_server_is_explained() -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from sharp.v1 import episode_pb2, label_pb2, learner_pb2, snapshot_pb2, statistics_pb2
 from sharp_cli.data import LabelledData, Part
 from sharp_cli.failures import hoist
+from sharp_cli.learn_view import LearnView
 from sharp_cli.output import size, span
 from sharp_cli.plain import to_plain
 from sharp_cli.watch_view import describe_event, rank_bar
+from sharp_client._episode import EpisodeState
 
 
 @given(units=st.lists(st.integers(1, 999), min_size=1, max_size=12), width=st.integers(1, 80))
@@ -57,6 +64,30 @@ def test_plain_values_leave_out_what_is_absent_and_read_maps_and_time_spans() ->
 def test_events_are_told_in_a_line(event: dict[str, object], said: str) -> None:
     told = describe_event(episode_pb2.EpisodeEvent(episode=3, **event))  # type: ignore[arg-type]
     assert told is not None and said in told.plain and "episode 3" in told.plain
+
+
+def test_learning_shows_what_is_sent_durable_and_learned_and_how_far_each_episode_is() -> None:
+    learned, training = EpisodeState(3), EpisodeState(5)
+    learned.apply(episode_pb2.EpisodeEvent(episode=1, closed=episode_pb2.EpisodeClosed(examples=40)))
+    statistics = episode_pb2.EpisodeStatistics(examples=40, phase_losses=[1.0, 0.5])
+    learned.apply(
+        episode_pb2.EpisodeEvent(episode=1, learned=episode_pb2.EpisodeLearned(model_version=7, statistics=statistics))
+    )
+    progress = episode_pb2.Progress(phase=2, phases=3, loss=0.25, examples_per_second=1234, fraction=0.5)
+    progress.time_left.FromSeconds(75)
+    training.apply(episode_pb2.EpisodeEvent(episode=2, closed=episode_pb2.EpisodeClosed(examples=60)))
+    training.apply(episode_pb2.EpisodeEvent(episode=2, started=episode_pb2.EpisodeStarted(phase=1, phases=3)))
+    training.apply(episode_pb2.EpisodeEvent(episode=2, progress=progress))
+    stream: Any = SimpleNamespace(
+        episodes=[learned, training], examples_sent=100, examples_acknowledged=80, stream_id="s/1", resumptions=1
+    )
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(LearnView(stream, "pets", 200, 2).render())
+    lines = console.export_text().splitlines()
+    assert [line.split("  ")[-1].strip() for line in lines[1:4]] == ["100 of 200", "80 of 200", "40 of 200"]
+    assert "pets" in lines[0] and "s/1" in lines[0] and "resumed 1 ×" in lines[0]
+    assert "episode 1/2" in lines[4] and "version 7 · loss 0.500 · 40 examples" in lines[4]
+    assert "episode 2/2" in lines[5] and "phase 2 of 3 · loss 0.250 · 1,234 /s · 1:15 left" in lines[5]
 
 
 def test_progress_is_no_line_of_its_own() -> None:

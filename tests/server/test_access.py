@@ -12,11 +12,13 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type: ignore[import-untyped]
 
 from sharp.inference import open_inference_pb2
 from sharp.v1 import admin_pb2, learning_pb2, prediction_pb2
 from sharp_server.access import ROLES, read_tokens, role_of
-from tests.server.running import Failure, Server
+from tests.server.running import Failure, Server, refused
 
 TOKENS = {"predict": "p-secret", "learn": "l-secret", "admin": "a-secret"}
 SERVICES = [
@@ -70,6 +72,24 @@ def test_every_method_takes_its_own_role_and_no_other(guarded: Server, path: str
 def test_every_service_has_a_role() -> None:
     assert {service.full_name for service in SERVICES} == set(ROLES)
     assert role_of("/unknown.Service/Method") == "admin" and role_of("nonsense") == "admin"
+
+
+def test_reflection_takes_any_token_that_counts_and_health_takes_none(guarded: Server) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(guarded.channel)
+
+    def services(token: str | None) -> set[str]:
+        metadata = [("authorization", f"Bearer {token}")] if token is not None else []
+        asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+        answer = next(iter(stub.ServerReflectionInfo(asked, metadata=metadata, timeout=20)))
+        return {service.name for service in answer.list_services_response.service}
+
+    for token in TOKENS.values():
+        assert services(token) >= set(ROLES)
+    for bad, reason in ((None, "TOKEN_MISSING"), ("wrong", "TOKEN_INVALID")):
+        with refused(reason):
+            services(bad)
+    health = health_pb2_grpc.HealthStub(guarded.channel)
+    assert health.Check(health_pb2.HealthCheckRequest(service="sharp.v1.Prediction")).status == 1
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "predict\n", "root:x\n", "predict:\n", "admin:sha256:12\n"])

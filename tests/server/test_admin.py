@@ -177,6 +177,10 @@ def test_a_snapshot_is_restored_under_a_new_version_and_learning_goes_on_from_it
     assert list(after.distances) == list(before.distances) and after.episodes_learned == 1
     assert shared.teach("restored", blobs("ef")) == 4
     assert {s.label.text for s in shared.learner("restored").classes} == set("abef")
+    first = next(s for s in snapshots(shared, "restored") if s.origin == snap.SNAPSHOT_ORIGIN_AUTOMATIC
+                 and s.model_version == 1)  # fmt: skip
+    again = shared.admin.RestoreSnapshot(snap.RestoreSnapshotRequest(learner="restored", snapshot_id=first.id))
+    assert again.episodes_undone == 2
     for ask, reason in (("", "FIELD_INVALID"), ("nothing", "SNAPSHOT_NOT_FOUND")):
         with refused(reason):
             shared.admin.RestoreSnapshot(snap.RestoreSnapshotRequest(learner="restored", snapshot_id=ask))

@@ -89,6 +89,8 @@ def test_images_are_converted_to_the_channels_of_the_learner(kind: str) -> None:
     assert examples_of(images(colour, grey), None, LIMITS).x.shape == (2, 3, 4, 6)
     assert examples_of(images(colour), (1, 4, 6), LIMITS).x.shape == (1, 1, 4, 6)
     assert examples_of(images(colour, resize=True), (3, 8, 8), LIMITS).x.shape == (1, 3, 8, 8)
+    small, large = image("RGB", (6, 5)), image("RGB", (4, 9))
+    assert examples_of(images(small, large, resize=True), None, LIMITS).x.shape[2:] == (5, 6)
     np.testing.assert_array_equal(examples_of(images(grey), (3, 4, 6), LIMITS).x, np.full((1, 3, 4, 6), 128))
     assert examples_of(images(image("RGBA", (6, 4))), None, LIMITS).x.shape == (1, 3, 4, 6)
 

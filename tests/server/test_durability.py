@@ -159,19 +159,6 @@ def test_a_damaged_newest_snapshot_is_never_served_and_the_loss_is_told(serve: C
         server.admin.RestoreSnapshot(snap.RestoreSnapshotRequest(learner="hurt", snapshot_id=bad.id))
 
 
-def test_a_journal_that_is_no_database_is_set_aside_and_the_server_starts(serve: Callable[..., Server]) -> None:
-    server = serve()
-    server.create("lost")
-    server.stop()
-    for name in ("journal.db", "journal.db-wal"):
-        (server.folder / "data" / name).write_bytes(b"garbage" * 5000)
-    server.start()
-    assert "damaged" in server.status().damages[0].detail
-    assert server.status().learners == 0
-    server.create("anew")
-    assert list((server.folder / "data").glob("damaged-*-journal.db"))
-
-
 def test_a_term_signal_drains_what_was_accepted_and_ends_with_zero(serve: Callable[..., Server]) -> None:
     server = serve()
     server.create("drained", **SLOW)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sharp_server import ledger_episodes, ledger_ingest, ledger_learners
+from sharp_server import ledger_episodes, ledger_ingest, ledger_learners, schema
 from sharp_server.errors import JournalUnavailable, Refusal
 from sharp_server.journal import Journal
 from sharp_server.ledger_ingest import Arrival
@@ -46,6 +46,14 @@ async def learner_and_stream(journal: Journal) -> tuple[int, int]:
     row = await journal.write(ledger_learners.create, "a", "uid", b"", "{}", None, None, 10)
     stream = await journal.write(ledger_ingest.open_stream, row.id, "s", "EXPLICIT")
     return row.id, stream.id
+
+
+def test_a_commit_is_on_disk_and_what_is_deleted_is_overwritten(tmp_path: Path) -> None:
+    connection = schema.connect(tmp_path / "journal.db")
+    found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in
+             ("journal_mode", "synchronous", "secure_delete")}  # fmt: skip
+    connection.close()
+    assert found == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1}
 
 
 def test_what_waits_together_is_committed_together_and_one_fault_takes_nothing_with_it(tmp_path: Path) -> None:

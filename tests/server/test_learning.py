@@ -29,6 +29,36 @@ def test_a_learner_made_by_the_first_stream_takes_its_shape_from_the_first_batch
     assert learner.status.backlog.examples == 20
 
 
+@pytest.mark.parametrize(
+    ("shape", "architecture"), [((3, 2, 2), "mlp"), ((1, 28, 28), "conv-small"), ((3, 32, 32), "vgg-small")]
+)
+def test_a_learner_without_configuration_takes_a_fitting_architecture(
+    shape: tuple[int, ...], architecture: str, shared: Server
+) -> None:
+    name = f"fits-{architecture}"
+    with shared.stream(name, create_if_missing=True) as stream:
+        stream.send(np.zeros((2, *shape), np.uint8), [1, 1])
+        stream.wait_ack()
+    assert shared.learner(name).architecture.startswith(f"{architecture} for {'×'.join(map(str, shape))}")
+
+
+def test_the_raw_examples_of_a_learned_episode_are_nowhere_on_disk(shared: Server) -> None:
+    shared.create("cleaned")
+    x, y = blobs("ab")
+
+    def on_disk() -> bool:
+        folder = shared.folder / "data"
+        return any(x[7].tobytes() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+    with shared.stream("cleaned") as stream:
+        stream.send(x, y)
+        stream.wait_ack()
+        assert on_disk()
+        stream.end()
+        stream.wait_event("learned")
+    assert not on_disk()
+
+
 def test_what_is_durable_is_acknowledged_again_and_learned_once(shared: Server) -> None:
     shared.create("repeat")
     x, y = blobs("ab", each=20)

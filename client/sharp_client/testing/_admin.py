@@ -77,6 +77,8 @@ class AdminMethods:
         delete = request.older_snapshots == learner_admin_pb2.OLDER_SNAPSHOTS_DELETE
         for snapshot in holding if delete else ():
             del learner.snapshots[snapshot.id]
+        if known is not None:
+            learner.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
         return learner_admin_pb2.ForgetClassResponse(
             model_version=learner.model_version,
             ltm_entries=int(known is not None),
@@ -146,10 +148,11 @@ class AdminMethods:
         FakeLearner.read(data)
         created = header.learner not in self.learners
         learner = self.create(header.learner, learner_pb2.LearnerConfig()) if created else self.find(header.learner)
+        snapshot = learner.store(data, snapshot_pb2.SNAPSHOT_ORIGIN_IMPORTED, header.note)
         if created or header.restore:
             learner.restore(data)
         return snapshot_pb2.ImportSnapshotResponse(
-            snapshot=learner.store(data, snapshot_pb2.SNAPSHOT_ORIGIN_IMPORTED, header.note),
+            snapshot=snapshot,
             model_version=learner.model_version if created or header.restore else 0,
             created=created,
         )

@@ -63,7 +63,7 @@ def _read_tensor(tensor: tensor_pb2.Tensor) -> Array:
 def _read_images(encoded: tensor_pb2.EncodedImages, expected: list[int]) -> Array:
     from PIL import Image  # only where a test sends image files
 
-    images = []
+    images: list[Array] = []
     for index, data in enumerate(encoded.images):
         try:
             image: Image.Image = Image.open(io.BytesIO(data))
@@ -71,8 +71,9 @@ def _read_images(encoded: tensor_pb2.EncodedImages, expected: list[int]) -> Arra
             image = image.convert("L" if grey else "RGB")
         except Exception:
             raise refuse(ImageMalformedError, f"image {index} can't be read", example=index) from None
-        if encoded.resize and len(expected) == 3:
-            image = image.resize((expected[2], expected[1]), Image.Resampling.BILINEAR)
+        if encoded.resize and (images or len(expected) == 3):
+            height, width = expected[1:] if len(expected) == 3 else images[0].shape[1:]
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
         pixels = np.asarray(image, dtype=np.float64) / 255
         images.append(pixels[None] if grey else pixels.transpose(2, 0, 1))
     if not images or len({image.shape for image in images}) != 1:

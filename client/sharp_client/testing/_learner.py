@@ -18,6 +18,9 @@ from .._reasons import NothingLearnedError, SnapshotMalformedError
 from ._refusals import refuse
 
 Array = np.ndarray[Any, np.dtype[Any]]
+KEPT = 5
+"""Automatic snapshots that are kept, as by a server of default settings."""
+
 UNITS = 96
 """Units of the one layer that the fake pretends to have; each episode takes a twelfth of them."""
 
@@ -146,10 +149,13 @@ class FakeLearner:
             episode_pb2.EpisodeEvent(episode=episode.number, learned=learned),
         ]
 
-    def distances(self, x: Array) -> tuple[list[Label], Array]:
-        """Tell all classes, and how far each example is from their means: 0 to 2, (n, classes)."""
+    def require_classes(self) -> None:
+        """Refuse to answer where there is nothing to answer with."""
         if not self.classes:
             raise refuse(NothingLearnedError, f"{self.name} has learned nothing yet", learner=self.name)
+
+    def distances(self, x: Array) -> tuple[list[Label], Array]:
+        """Tell all classes, and how far each example is from their means: 0 to 2, (n, classes)."""
         means = np.array([known.mean for known in self.classes.values()])
         squared = ((x.reshape(len(x), 1, -1) - means[None]) ** 2).mean(axis=2)
         return list(self.classes), 2 * squared / (1 + squared)
@@ -174,11 +180,11 @@ class FakeLearner:
         """Keep a file."""
         content = self.read(data)
         snapshot = snapshot_pb2.Snapshot(
-            id=f"{len(self.snapshots) + 1:06d}-{uuid.uuid4().hex[:6]}",
+            id=f"{self.model_version:06d}-{uuid.uuid4().hex[:6]}",
             learner=self.name,
             model_version=content["model_version"],
             episodes_learned=content["episodes_learned"],
-            classes=encode_labels([label for label, _ in content["classes"]]),
+            classes=encode_labels([label for label, _ in content["classes"]]) if content["classes"] else None,
             origin=origin,
             size_bytes=len(data),
             sha256=hashlib.sha256(data).digest(),
@@ -186,6 +192,9 @@ class FakeLearner:
         )
         snapshot.create_time.GetCurrentTime()
         self.snapshots[snapshot.id] = (snapshot, data)
+        automatic = snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC
+        for old in [one.id for one, _ in self.snapshots.values() if one.origin == automatic][:-KEPT]:
+            del self.snapshots[old]
         return snapshot
 
     @staticmethod
@@ -208,6 +217,7 @@ class FakeLearner:
         self.input_shape, self.label_kind = content["input_shape"], content["label_kind"]
         self.episodes_learned = content["episodes_learned"]
         self.model_version += 1
+        self.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
 
     # What it looks like.
 

@@ -7,16 +7,22 @@ import numpy as np
 from sharp.v1 import prediction_pb2
 
 from .._labels import encode_label, encode_labels
-from .._reasons import VersionNotReachedError
+from .._reasons import TooManyResultsError, VersionNotReachedError
 from ._examples import read_examples
 from ._learner import FakeLearner
 from ._refusals import refuse
+
+MOST_RESULTS = 100
+"""Best classes and nearest memories told per example, as by a server of default settings."""
 
 
 def predict(
     learner: FakeLearner, request: prediction_pb2.PredictRequest, batch_examples_limit: int
 ) -> prediction_pb2.PredictResponse:
     """Answer one request. A version that is not there yet will not come while the call waits, so it is refused."""
+    for field, asked in (("top_k", request.top_k), ("nearest_memories", request.nearest_memories)):
+        if asked > MOST_RESULTS:
+            raise refuse(TooManyResultsError, f"{field} may be {MOST_RESULTS} at most", field=field, limit=MOST_RESULTS)
     if request.min_model_version > learner.model_version:
         raise refuse(
             VersionNotReachedError,
@@ -25,6 +31,7 @@ def predict(
             wanted=request.min_model_version,
             serving=learner.model_version,
         )
+    learner.require_classes()
     x = read_examples(request.inputs, learner.input_shape, batch_examples_limit)
     labels, distances = learner.distances(x)
     votes = np.exp(-8 * distances)

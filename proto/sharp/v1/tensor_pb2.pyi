@@ -104,7 +104,8 @@ class EncodedImages(_message.Message):
     RESIZE_FIELD_NUMBER: _builtins.int
     resize: _builtins.bool
     """What to do with an image of another size than the learner's input. True: it is resized (bilinear, with
-    antialiasing, its proportions not kept). False: it is refused, INVALID_ARGUMENT SHAPE_MISMATCH.
+    antialiasing, its proportions not kept). False: it is refused, INVALID_ARGUMENT SHAPE_MISMATCH. While the learner's
+    input is not settled, the first image of the message settles its size.
     """
     @_builtins.property
     def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
