@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ def test_it_computes_what_pytorchs_adadelta_computes_to_the_last_bit() -> None:
     start = [torch.randn(size, generator=generator) for size in ((7, 5), (7,), (4, 3, 3, 3))]
     start[2] = start[2].contiguous(memory_format=torch.channels_last)
     ours, theirs = ([p.clone().requires_grad_(True) for p in start] for _ in range(2))
-    optimisers = Adadelta(ours, lr=0.7), torch.optim.Adadelta(theirs, lr=0.7)
+    optimisers: list[Any] = [Adadelta(ours, lr=0.7), torch.optim.Adadelta(theirs, lr=0.7)]
     for step in range(20):
         factors = [torch.randn(p.shape, generator=generator) for p in start]
         for parameters, optimiser in zip((ours, theirs), optimisers, strict=True):
