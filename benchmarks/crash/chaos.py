@@ -23,13 +23,13 @@ class Chaos:
     """Owns the server, so that it can take it away."""
 
     def __init__(
-        self, folder: Path, line: Line, stream: NumberedStream, options: CrashOptions, violations: Violations
+        self, folder: Path, lines: tuple[Line, Line], stream: NumberedStream, options: CrashOptions, found: Violations
     ) -> None:
-        self.folder, self._line, self._stream, self._options = folder, line, stream, options
-        self.violations = violations
+        self.folder, self._stream, self._options, self.violations = folder, stream, options, found
+        self._lines = dict(zip(("producer's connection", "app's connection"), lines, strict=True))
         self._random = random.Random(f"chaos {options.seed}")
         self.server = CrashServer(folder)
-        self._line.port = self.server.port(options.patience)
+        self._connect(self.server.port(options.patience))
         self.kills: Counter[str] = Counter()
         self.slowest = 0.0
         """Longest time from a kill until something was acknowledged or learned again, in seconds."""
@@ -49,7 +49,7 @@ class Chaos:
             kind = order.pop()
             seen, begun = (producer.acknowledged, producer.learned), time.monotonic()
             if kind == "server":
-                self.kill_server(producer)
+                self.kill_server(lambda: producer.acknowledged)
                 while self.done < last and self._random.random() < self._options.early:
                     self._kill_while_starting(producer)
                 self.start_server()
@@ -62,32 +62,35 @@ class Chaos:
             self.slowest = max(self.slowest, time.monotonic() - begun)
             tell()
 
-    def kill_server(self, producer: Producer, kind: str = "server") -> None:
+    def kill_server(self, acknowledged: Callable[[], int], kind: str = "server") -> None:
         """SIGKILL, and a look at what it left on disk before anything is started again."""
-        self._line.port = None
+        self._connect(None)
         self.server.kill()
         self.kills[kind] += 1
-        at_death(self.folder / "data", self._stream, producer.acknowledged, self._options, self.violations)
+        at_death(self.folder / "data", self._stream, acknowledged(), self._options, self.violations)
+
+    def _connect(self, port: int | None) -> None:
+        for line in self._lines.values():
+            line.port = port
 
     def _kill_while_starting(self, producer: Producer) -> None:
         """A kill before the restarted server has taken up its folder."""
         with self.server:
             self.server = CrashServer(self.folder)
         time.sleep(self._random.uniform(0.0, 4.0))
-        self.kill_server(producer, "server while starting")
+        self.kill_server(lambda: producer.acknowledged, "server while starting")
 
     def start_server(self) -> None:
         """The next one on the same folder."""
         with self.server:
             self.server = CrashServer(self.folder)
-        self._line.port = self.server.port(self._options.patience)
+        self._connect(self.server.port(self._options.patience))
 
     def _cut(self) -> None:
-        deadline = time.monotonic() + self._options.patience
-        while not self._line.cut(self._random.randint(1, 6000), 5.0):
-            if time.monotonic() > deadline:
-                raise BenchmarkError("no connection carried anything that could be cut")
-        self.kills["connection"] += 1
+        name = self._random.choice(list(self._lines))
+        if not self._lines[name].cut(self._random.randint(1, 6000), self._options.patience):
+            raise BenchmarkError(f"the {name} carried nothing that could be cut")
+        self.kills[name] += 1
 
     def _wait_until_moved(self, seen: tuple[int, int], producer: Producer, app: App) -> None:
         deadline = time.monotonic() + self._options.patience

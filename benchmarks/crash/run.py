@@ -71,14 +71,14 @@ def _run(options: CrashOptions, folder: Path, tell: Tell) -> CrashResult:
     stream, found = NumberedStream(options), Violations()
     result = CrashResult(options)
     tell(0, "starting the server")
-    with Line() as line:
-        chaos = Chaos(folder, line, stream, options, found)
+    with Line() as line, Line() as other:
+        chaos = Chaos(folder, (line, other), stream, options, found)
         try:
             with Client(line.address, retry=PATIENT, timeout=options.patience) as client:
                 client.create_learner(LEARNER, overrides=options.learner(), seed=options.seed)
             with (
                 Producer(line.address, stream, options) as producer,
-                App(line.address, stream) as app,
+                App(other.address, stream) as app,
             ):
 
                 def told() -> None:
@@ -129,12 +129,13 @@ def _die_over_a_tail(
             tail += 1
             batch = stream.batch(tail)
             call.send(batch.x, batch.y)
-        line.port = None
-        chaos.server.kill()
-        chaos.kills["server"] += 1
-        call.cancel()
+
+        def left() -> int:
+            call.cancel()
+            return call.acknowledged
+
+        chaos.kill_server(left)
         acknowledged = call.acknowledged
-    checks.at_death(chaos.folder / "data", stream, acknowledged, options, chaos.violations)
     chaos.start_server()
     with (
         Client(line.address, retry=PATIENT, timeout=Timeout(connect=options.patience)) as client,
