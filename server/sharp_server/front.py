@@ -13,17 +13,18 @@ import sqlite3
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sharp.v1 import server_pb2
 from sharp_engine import SharpError
-from sharp_server import ledger_ingest, ledger_learners
+from sharp_server import ledger_ingest, ledger_learners, schema
 from sharp_server.batcher import Batcher
 from sharp_server.changes import Changes
 from sharp_server.config import ServerConfig
 from sharp_server.creation import Creation
-from sharp_server.errors import Refusal, short
-from sharp_server.folders import DataFolder
+from sharp_server.errors import JournalUnavailable, Refusal, short
+from sharp_server.folders import ASIDE, DataFolder
 from sharp_server.journal import Journal
 from sharp_server.ledger_learners import LearnerRow, SnapshotRow
 from sharp_server.metrics import Metrics
@@ -98,37 +99,50 @@ class Front:
             log.info("%d files that a crash left behind were deleted", swept)
         for row in rows:
             self.folder.make_learner(row.uid)
-            owned = await self._take_up(row)
+            try:
+                owned = await self._take_up(row)
+            except (ValueError, KeyError, TypeError, SharpError) as error:
+                await self._damage(
+                    row.name, "", row.version, 0, f"its record in the journal is damaged: {short(error)}"
+                )
+                continue
             self.registry.add(owned)
-        await self.journal.erase()
+        try:
+            await self.journal.erase()
+        except JournalUnavailable as error:
+            log.warning("the write-ahead log could not be emptied yet: %s", error)
         self.supervisor.start()
         self.state = server_pb2.SERVER_STATE_SERVING
 
     async def _open_journal(self) -> None:
         try:
             self.journal.start()
-        except sqlite3.DatabaseError as error:
-            if not isinstance(error, sqlite3.OperationalError):
-                await self._set_journal_aside(error)
-            else:
+        except sqlite3.Error as error:
+            if not schema.is_damage(error):
                 raise
+            await self._begin_anew(error)
         if self.journal.dropped_frames:
             detail = f"{self.journal.dropped_frames} pages of the journal's log were damaged and dropped"
             await self._damage("", "", 0, 0, detail)
 
-    async def _set_journal_aside(self, error: Exception) -> None:
-        """Begin a new journal beside the damaged one, which is kept for whoever can mend it."""
+    async def _begin_anew(self, error: Exception) -> None:
+        """Set a damaged journal aside and begin a new one with what can still be read of it."""
+        aside = f"{ASIDE}{int(self.started)}-"
         for suffix in ("", "-wal", "-shm"):
             path = self.folder.journal.with_name(self.folder.journal.name + suffix)
             if path.exists():
-                path.rename(path.with_name(f"damaged-{int(self.started)}-{path.name}"))
-        saved = self.folder.snapshots.rename(self.folder.path / f"damaged-{int(self.started)}-snapshots")
-        self.folder.snapshots.mkdir(mode=0o700)
-        log.error("the journal is damaged (%s); it was set aside with the snapshots: %s", error, saved.name)
+                path.rename(path.with_name(aside + path.name))
+        damaged = self.folder.journal.with_name(aside + self.folder.journal.name)
+        saved = await self.publisher.off_loop(_salvaged, damaged, self.folder)
+        if not saved:  # nobody knows whose they are
+            self.folder.snapshots.rename(self.folder.path / f"{aside}snapshots")
+            self.folder.snapshots.mkdir(mode=0o700)
+        log.error("the journal is damaged (%s) and was set aside; %d learners were saved", error, saved)
         self.journal = self.publisher._journal = self.supervisor._journal = Journal(self.folder.journal)
         self.creation._journal = self.changes._journal = self.journal
         self.journal.start()
-        await self._damage("", "", 0, 0, f"the journal was damaged and set aside: {short(error)}")
+        detail = f"the journal was damaged and set aside, {saved} learners were saved from it: {short(error)}"
+        await self._damage("", "", 0, 0, detail)
 
     async def _take_up(self, row: LearnerRow) -> Owned:
         owned = Owned(row)
@@ -199,6 +213,24 @@ class Front:
         self.batcher.close()
         self.publisher.close()
         self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _salvaged(damaged: Path, folder: DataFolder) -> int:
+    """Make a new journal with whatever a damaged one still tells; returns how many learners there are."""
+    from sharp_server.salvage import salvage
+
+    connection = schema.connect(folder.journal)
+    try:
+        schema.create(connection)
+        return salvage(damaged, connection, folder)
+    except sqlite3.Error as error:
+        log.error("nothing could be saved from the damaged journal: %s", error)
+        connection.close()
+        for suffix in ("", "-wal", "-shm"):
+            folder.journal.with_name(folder.journal.name + suffix).unlink(missing_ok=True)
+        return 0
+    finally:
+        connection.close()
 
 
 def _model(learner: Any, version: int) -> Any:
