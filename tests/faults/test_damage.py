@@ -91,7 +91,7 @@ def test_a_newest_snapshot_damaged_anywhere_gives_way_to_the_one_before(
         found = opened(data, QUESTIONS)
         assert found.versions == {"two": 3, "one": 1}, what
         before = before or found.answers["two"]
-        assert before is not None and before[0][:4] != truth.answers["two"]
+        assert before is not None and before != truth.answers["two"]
         assert found.answers == {"two": before, "one": truth.answers["one"]}, what
         assert len(found.damages) == found.counted == 1 and "version 2 is damaged" in found.damages[0], what
         assert found.durable == truth.durable, what

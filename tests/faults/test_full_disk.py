@@ -6,7 +6,6 @@ The room is the largest size that the server's processes may give a file, which 
 from __future__ import annotations
 
 import resource
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sharp_client import Client, Retry
-from tests.server.running import Server, answered, blobs, refused, until
+from tests.server.running import Server, answered, blobs, in_thread, refused, until
 
 BIG = np.random.default_rng(0).random((60, 3000)).astype(np.float32), ["a", "b"] * 30
 
@@ -51,8 +50,12 @@ def test_batches_are_refused_predictions_go_on_and_the_producer_recovers_by_itse
     with Client(f"127.0.0.1:{server.port}", retry=Retry(initial_delay=0.05, largest_delay=0.2)) as client:
         call = client.learn("full", stream_id="s")
         assert call.acknowledged >= durable
-        sending = threading.Thread(target=lambda: [call.send(*BIG) for _ in range(12)], daemon=True)
-        sending.start()
+
+        def send() -> None:
+            for _ in range(12):
+                call.send(*BIG)
+
+        sending = in_thread(send)
         until(lambda: call.resumptions >= 2, 60, "the refused stream is taken up again and again")
         assert answered(server.predict("small", x[:3])) == y[:3]
         give_room(front)

@@ -47,7 +47,7 @@ def parked_and_gone_on(
         events = list(stream.events())
     tries = [event.started.attempt for event in events if event.HasField("started") and event.episode == 1]
     assert tries == list(range(1, TRIES + 1))
-    parked = next(event.parked for event in events if event.HasField("parked"))
+    parked: episode_pb2.EpisodeParked = next(event.parked for event in events if event.HasField("parked"))
     assert parked.attempts == TRIES
     assert [event.episode for event in events if event.HasField("learned")] == [2]
     assert answered(server.predict("good", QUESTIONS[:5])) == ANSWERS[:5]
