@@ -23,6 +23,7 @@ from sharp_engine.labels import Labels
 from sharp_engine.loss import supervised_contrastive_loss
 from sharp_engine.ltm import ClassMemory, LongTermMemory, remember
 from sharp_engine.network import Network
+from sharp_engine.optimiser import Adadelta
 from sharp_engine.packing import pack
 from sharp_engine.phase import FrozenOutputs, LiveNetwork
 from sharp_engine.predictor import Predictor
@@ -149,7 +150,7 @@ class EpisodeTrainer:
         """Step 5: train the active units for the phase's epochs and write them back; return the phase's mean loss."""
         training = self._config.training
         live = LiveNetwork(network, self._frozen, self._replay)
-        optimiser = torch.optim.Adadelta(live.parameters, lr=training.learning_rate) if live.parameters else None
+        optimiser = Adadelta(live.parameters, lr=training.learning_rate) if live.parameters else None
         epochs, steps = self.epochs(training)
         losses = []
         for epoch in range(1, epochs + 1):
@@ -167,9 +168,7 @@ class EpisodeTrainer:
         live.write_back()
         return sum(losses) / epochs
 
-    def _step(
-        self, live: LiveNetwork, optimiser: torch.optim.Optimizer | None, index: Tensor, generator: torch.Generator
-    ) -> Tensor:
+    def _step(self, live: LiveNetwork, optimiser: Adadelta | None, index: Tensor, generator: torch.Generator) -> Tensor:
         """One step on some stream examples and as many replayed activations; return its loss."""
         y, drawn = self.y[index], None
         if self._replay is not None:

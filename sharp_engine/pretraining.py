@@ -24,6 +24,7 @@ from sharp_engine.inputs import as_examples
 from sharp_engine.labels import LabelLike, Labels, as_labels
 from sharp_engine.loss import supervised_contrastive_loss
 from sharp_engine.network import HIGHEST_RANK, Network, build
+from sharp_engine.optimiser import Adadelta
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def pretrain(
         network, [torch.ones(layer.units, dtype=torch.bool, device=device) for layer in network.layers]
     )
     parameters = [p.requires_grad_(True) for layer in dense.layers for p in (layer.weight, layer.bias)]
-    optimiser = torch.optim.Adadelta(parameters, lr=config.training.learning_rate)
+    optimiser = Adadelta(parameters, lr=config.training.learning_rate)
     losses = []
     for epoch in range(1, epochs + 1):
         total, steps = 0.0, 0

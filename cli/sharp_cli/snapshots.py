@@ -70,12 +70,17 @@ def list_snapshots(ctx: typer.Context, learner: LearnerOption = None) -> None:
 
 
 @app.command()
-def restore(ctx: typer.Context, snapshot_id: SnapshotArgument, learner: LearnerOption = None) -> None:
+def restore(
+    ctx: typer.Context,
+    snapshot_id: SnapshotArgument,
+    learner: LearnerOption = None,
+    with_forgotten: Annotated[bool, typer.Option(help="Bring back classes that were forgotten since, too.")] = False,
+) -> None:
     """Make a learner what it was when a snapshot was taken. What was learned since is undone."""
     options = connection.of(ctx)
     with options.connect() as client:
         chosen = connection.choose_learner(client, learner)
-        answer = chosen.restore(snapshot_id)
+        answer = chosen.restore(snapshot_id, with_forgotten=with_forgotten)
     if options.json:
         write_json({"learner": chosen.name, "snapshot_id": snapshot_id, **to_plain(answer)})
         return

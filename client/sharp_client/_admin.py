@@ -153,10 +153,15 @@ class AdminCalls:
             request.page_token = page.next_page_token
 
     def restore_snapshot(
-        self, name: str, snapshot_id: str, *, timeout: float | None = None
+        self, name: str, snapshot_id: str, *, with_forgotten: bool = False, timeout: float | None = None
     ) -> snapshot_pb2.RestoreSnapshotResponse:
-        """Make a learner what it was when a snapshot was taken."""
-        request = snapshot_pb2.RestoreSnapshotRequest(learner=name, snapshot_id=snapshot_id)
+        """Make a learner what it was when a snapshot was taken, but for classes that were forgotten since.
+
+        `with_forgotten` brings those back too.
+        """
+        request = snapshot_pb2.RestoreSnapshotRequest(
+            learner=name, snapshot_id=snapshot_id, with_forgotten=with_forgotten
+        )
         restored: snapshot_pb2.RestoreSnapshotResponse = self._call("RestoreSnapshot", request, timeout)
         return restored
 

@@ -160,9 +160,9 @@ class AsyncLearner:
         """List the snapshots, newest first."""
         return await self._client.list_snapshots(self.name)
 
-    async def restore(self, snapshot_id: str) -> snapshot_pb2.RestoreSnapshotResponse:
-        """Make the learner what it was when a snapshot was taken."""
-        return await self._client.restore_snapshot(self.name, snapshot_id)
+    async def restore(self, snapshot_id: str, *, with_forgotten: bool = False) -> snapshot_pb2.RestoreSnapshotResponse:
+        """Make the learner what it was when a snapshot was taken; see `Client.restore_snapshot`."""
+        return await self._client.restore_snapshot(self.name, snapshot_id, with_forgotten=with_forgotten)
 
     async def delete_snapshot(self, snapshot_id: str) -> snapshot_pb2.DeleteSnapshotResponse:
         """Delete a snapshot."""

@@ -160,9 +160,9 @@ class Learner:
         """List the snapshots, newest first."""
         return self._client.list_snapshots(self.name)
 
-    def restore(self, snapshot_id: str) -> snapshot_pb2.RestoreSnapshotResponse:
-        """Make the learner what it was when a snapshot was taken."""
-        return self._client.restore_snapshot(self.name, snapshot_id)
+    def restore(self, snapshot_id: str, *, with_forgotten: bool = False) -> snapshot_pb2.RestoreSnapshotResponse:
+        """Make the learner what it was when a snapshot was taken; see `Client.restore_snapshot`."""
+        return self._client.restore_snapshot(self.name, snapshot_id, with_forgotten=with_forgotten)
 
     def delete_snapshot(self, snapshot_id: str) -> snapshot_pb2.DeleteSnapshotResponse:
         """Delete a snapshot."""

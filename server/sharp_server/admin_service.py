@@ -162,7 +162,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         """Make a learner what it was when a snapshot was taken."""
         front = self._front
         owned = front.registry.get(request.learner)
-        done = await front.finish(front.changes.restore(owned, _required(request.snapshot_id)))
+        done = await front.finish(front.changes.restore(owned, _required(request.snapshot_id), request.with_forgotten))
         return snap.RestoreSnapshotResponse(
             model_version=done.version,
             previous_model_version=done.previous,

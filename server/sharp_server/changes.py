@@ -24,12 +24,15 @@ from sharp_server.journal import Journal
 from sharp_server.ledger_episodes import Forgotten
 from sharp_server.ledger_learners import SnapshotRow
 from sharp_server.metrics import Metrics
-from sharp_server.models import DamagedSnapshot, load_learner
+from sharp_server.models import DamagedSnapshot, load_learner, model_of
 from sharp_server.publishing import Publisher
 from sharp_server.registry import Owned, Registry
 from sharp_server.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
+
+_SECONDS_TO_ERASE = 60.0
+"""How long forgetting a class waits for whoever reads the journal."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Changes:
     async def forget(self, owned: Owned, label: Label, delete_older: bool) -> ForgetReport:
         """Take a class out of everything that could bring it up."""
         with owned.changing():
-            async with self._supervisor.paused(owned):
+            async with self._supervisor.paused(owned), owned.files:
                 text = json.dumps(label)
                 before = await self._journal.read(ledger_learners.forgotten, owned.id)
                 held = {entry[0]: entry for entry in owned.model.figures.get("classes", ())}
@@ -101,9 +104,20 @@ class Changes:
                     await self._journal.write(ledger_learners.delete_snapshots, owned.id, names)
                     self._folder.delete_snapshots(owned.uid, names)
                     holding, deleted = [], holding
-                await self._journal.erase()
+                await self._leave_nothing(owned, {row.name for row in rows} - {row.name for row in deleted})
                 log.info("%s forgot a class: %d examples left the journal", owned.name, journal.examples)
                 return ForgetReport(owned.model.version, ltm, stm, journal, holding, deleted)
+
+    async def _leave_nothing(self, owned: Owned, kept: set[str]) -> None:
+        """Delete what else may hold examples: files that a crash left, journals set aside, the write-ahead log."""
+        swept = self._folder.sweep_learner(owned.uid, kept) + self._folder.delete_set_aside()
+        if swept:
+            log.warning("%d files left behind or set aside were deleted, for they may hold the class", swept)
+        deadline = time.monotonic() + _SECONDS_TO_ERASE
+        while not await self._journal.erase():
+            if time.monotonic() > deadline:
+                message = "the class is forgotten, but its examples can't be erased while the journal is being read"
+                raise Refusal("LEARNER_BUSY", message, retry=1.0)
 
     async def _forget(self, owned: Owned, label: Label, text: str, held: bool) -> Forgotten:
         """Out of the memories and out of the journal in one transaction."""
@@ -152,14 +166,14 @@ class Changes:
 
     # ---- restoring ------------------------------------------------------------------------------------------------
 
-    async def restore(self, owned: Owned, name: str) -> RestoreReport:
-        """Make the learner what it was when a snapshot was taken."""
+    async def restore(self, owned: Owned, name: str, with_forgotten: bool = False) -> RestoreReport:
+        """Make the learner what it was when a snapshot was taken; classes forgotten since come back if asked for."""
         with owned.changing():
             async with self._supervisor.paused(owned):
                 row: SnapshotRow = await self._journal.read(ledger_learners.snapshot, owned.id, name)
-                return await self.restore_row(owned, row)
+                return await self.restore_row(owned, row, with_forgotten)
 
-    async def restore_row(self, owned: Owned, row: SnapshotRow) -> RestoreReport:
+    async def restore_row(self, owned: Owned, row: SnapshotRow, with_forgotten: bool = False) -> RestoreReport:
         """The same, for a caller that has paused training."""
         try:
             if row.damaged:
@@ -171,9 +185,12 @@ class Changes:
             raise
         self.check_fit(owned, learner, row.name)
         previous = owned.model
-        gone = await self._again_forgotten(owned, learner, row)
+        gone = [] if with_forgotten else await self._again_forgotten(owned, learner, row)
         learned = await self._journal.read(_learned_in_all, owned.id)
-        await self._publisher.publish(owned, learner, "restored")
+        held = [json.dumps(label) for _, label in learner.labels.pairs()] if with_forgotten else []
+        await self._publisher.publish(
+            owned, learner, "restored", lambda connection: ledger_learners.remember(connection, owned.id, held)
+        )
         model = owned.model
         await self._meet(owned)
         self._folder.clear_work(owned.uid)
@@ -188,7 +205,7 @@ class Changes:
             await self._publisher.publish(owned, learner, "damaged")
         except Exception as error:
             log.error("%s: the older version serves, but could not be written: %s", owned.name, error)
-            owned.model = replace(owned.model, version=owned.model.version + 1)
+            owned.model = await self._publisher.off_loop(model_of, learner, owned.model.version + 1)
 
     async def _again_forgotten(self, owned: Owned, learner: Learner, row: SnapshotRow) -> list[Label]:
         """Take out the classes that were forgotten after a snapshot was made."""

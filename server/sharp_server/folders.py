@@ -11,9 +11,12 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 from pathlib import Path
 
 SUFFIX = ".safetensors"
+ASIDE = "damaged-"
+"""Beginning of the names of files that were damaged and set aside."""
 IDENTITY = "learner.json"
 """Beside a learner's snapshots: who it is (see `identity.py`)."""
 
@@ -36,8 +39,11 @@ class DataFolder:
 
     def acquire(self) -> None:
         """Make the folder and take its lock, or raise FolderInUse. The lock goes with the process."""
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         for folder in (self.path, self.snapshots, self.work):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.path, *(folder.parent for folder in missing)):
+            sync_folder(folder)  # or a power cut could take the folder itself
         lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,6 +97,29 @@ class DataFolder:
         if names:
             with contextlib.suppress(FileNotFoundError):
                 sync_folder(self.of_learner(uid))
+
+    def sweep_learner(self, uid: str, kept: set[str]) -> int:
+        """Delete what a crash left behind among a learner's snapshots; returns how many files that were."""
+        swept = 0
+        for path in self.of_learner(uid).iterdir():
+            if path.name.removesuffix(SUFFIX) not in kept and path.name != IDENTITY:
+                path.unlink(missing_ok=True)
+                swept += 1
+        if swept:
+            sync_folder(self.of_learner(uid))
+        return swept
+
+    def delete_set_aside(self) -> int:
+        """Delete damaged journals that were kept for whoever can mend them; returns how many files that were."""
+        aside = list(self.path.glob(f"{ASIDE}*"))
+        for path in aside:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        if aside:
+            sync_folder(self.path)
+        return len(aside)
 
     def sweep(self, kept: dict[str, set[str]]) -> int:
         """Delete what a crash left behind: files without a row. `kept`: names of snapshots by uid."""

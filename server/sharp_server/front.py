@@ -13,17 +13,18 @@ import sqlite3
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sharp.v1 import server_pb2
 from sharp_engine import SharpError
-from sharp_server import ledger_ingest, ledger_learners, recovery
+from sharp_server import ledger_ingest, ledger_learners, recovery, schema
 from sharp_server.batcher import Batcher
 from sharp_server.changes import Changes
 from sharp_server.config import ServerConfig
 from sharp_server.creation import Creation
-from sharp_server.errors import Refusal, short
-from sharp_server.folders import DataFolder
+from sharp_server.errors import JournalUnavailable, Refusal, short
+from sharp_server.folders import ASIDE, DataFolder
 from sharp_server.identity import identity_of, write_identity
 from sharp_server.journal import Journal
 from sharp_server.ledger_learners import LearnerRow, SnapshotRow
@@ -99,11 +100,20 @@ class Front:
             log.info("%d files that a crash left behind were deleted", swept)
         for row in rows:
             self.folder.make_learner(row.uid)
-            known = await self.journal.read(identity_of, row.id)
-            await self.publisher.off_loop(write_identity, self.folder.of_learner(row.uid), known)
-            owned = await self._take_up(row)
+            try:
+                known = await self.journal.read(identity_of, row.id)
+                await self.publisher.off_loop(write_identity, self.folder.of_learner(row.uid), known)
+                owned = await self._take_up(row)
+            except (ValueError, KeyError, TypeError, SharpError) as error:
+                await self._damage(
+                    row.name, "", row.version, 0, f"its record in the journal is damaged: {short(error)}"
+                )
+                continue
             self.registry.add(owned)
-        await self.journal.erase()
+        try:
+            await self.journal.erase()
+        except JournalUnavailable as error:
+            log.warning("the write-ahead log could not be emptied yet: %s", error)
         self.supervisor.start()
         self.state = server_pb2.SERVER_STATE_SERVING
 
@@ -111,32 +121,38 @@ class Front:
         why = "the journal was missing"
         try:
             self.journal.start()
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
+        except sqlite3.Error as error:
+            if not schema.is_damage(error):
                 raise
-            why = f"the journal was damaged ({short(error)}) and is kept as {self._set_journal_aside()}"
-            self.journal.start()
+            why = await self._begin_anew(error)
         if await self.journal.read(recovery.never_used):
             await self._recover(why)
         if self.journal.dropped_frames:
             detail = f"{self.journal.dropped_frames} pages of the journal's log were damaged and dropped"
             await self._damage("", "", 0, 0, detail)
 
-    def _set_journal_aside(self) -> str:
-        """Keep a damaged journal beside the new one, for whoever can mend it; returns its new name."""
-        aside = f"damaged-{int(self.started)}-"
+    async def _begin_anew(self, error: Exception) -> str:
+        """Set a damaged journal aside and begin a new one with what can still be read of it; returns what happened."""
+        aside = f"{ASIDE}{int(self.started)}-"
         for suffix in ("-shm", "-wal", ""):
             path = self.folder.journal.with_name(self.folder.journal.name + suffix)
             if path.exists():
                 path.rename(path.with_name(aside + path.name))
-        return aside + self.folder.journal.name
+        damaged = self.folder.journal.with_name(aside + self.folder.journal.name)
+        saved = await self.publisher.off_loop(_salvaged, damaged, self.folder)
+        self.journal.start()
+        what = f"the journal was damaged ({short(error)}) and is kept as {damaged.name}"
+        if saved:
+            await self._damage("", "", 0, 0, f"{what}; {saved} learners were saved from it")
+        return what
 
     async def _recover(self, why: str) -> None:
         """The journal is new: whoever has snapshots comes back as they hold it."""
         found, strangers = await self.publisher.off_loop(recovery.find, self.folder)
+        aside = f"{ASIDE}{int(self.started)}-"
         for stranger in strangers:
-            stranger.rename(self.folder.path / f"damaged-{int(self.started)}-{stranger.name}")
-        if not found and not strangers and not list(self.folder.path.glob(f"damaged-{int(self.started)}-*")):
+            stranger.rename(self.folder.path / f"{aside}{stranger.name}")
+        if not found and not strangers and not list(self.folder.path.glob(f"{aside}*")):
             return  # a new server
         for learner in found:
             self.folder.clear_work(learner.uid)
@@ -213,6 +229,24 @@ class Front:
         self.batcher.close()
         self.publisher.close()
         self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _salvaged(damaged: Path, folder: DataFolder) -> int:
+    """Make a new journal with whatever a damaged one still tells; returns how many learners there are."""
+    from sharp_server.salvage import salvage
+
+    connection = schema.connect(folder.journal)
+    try:
+        schema.create(connection)
+        return salvage(damaged, connection, folder)
+    except sqlite3.Error as error:
+        log.error("nothing could be saved from the damaged journal: %s", error)
+        connection.close()
+        for suffix in ("", "-wal", "-shm"):
+            folder.journal.with_name(folder.journal.name + suffix).unlink(missing_ok=True)
+        return 0
+    finally:
+        connection.close()
 
 
 def _model(learner: Any, version: int) -> Any:

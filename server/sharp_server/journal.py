@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sharp_server import schema
+from sharp_server import schema, wal
 from sharp_server.errors import JournalUnavailable, disk_is_full
+from sharp_server.folders import ASIDE
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +56,11 @@ class Journal:
     def start(self) -> None:
         """Open or make the file; raises sqlite3.DatabaseError if it is damaged beyond use."""
         self._loop = asyncio.get_running_loop()
-        committed = schema.committed_frames(self.path)
+        stale = wal.set_aside_if_stale(self.path, f"{ASIDE}{int(time.time())}-")
+        promised = stale or wal.expected(self.path)
         self._connection = schema.connect(self.path)
-        self.dropped_frames = max(0, committed - schema.recovered_frames(self._connection))
+        recovered = 0 if stale else schema.recovered_frames(self._connection)
+        self.dropped_frames = promised.lost(recovered)
         if not schema.is_sound(self._connection):
             self._connection.close()
             raise sqlite3.DatabaseError("the journal's structure is damaged")
@@ -81,9 +84,12 @@ class Journal:
         """Run `work` against what is committed, beside the writer."""
         return await self._loop.run_in_executor(self._readers, lambda: work(self._reader(), *args, **kwargs))
 
-    async def erase(self) -> None:
-        """Bring deletions into the file and empty the write-ahead log, so that nothing deleted is left on disk."""
-        await self.submit(_ERASE, 0)
+    async def erase(self) -> bool:
+        """Bring deletions into the file and empty the write-ahead log, so that nothing deleted is left on disk.
+
+        False: somebody reads the log, so it is still there.
+        """
+        return bool(await self.submit(_ERASE, 0))
 
     async def close(self) -> None:
         """Finish what waits and close the file."""
@@ -159,21 +165,23 @@ class Journal:
 
     def _erase(self, works: list[_Work]) -> list[tuple[_Work, Any, BaseException | None]]:
         error: BaseException | None = None
+        done = False
         try:
             for attempt in range(5):
-                busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-                if not busy:
+                done = not self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                if done:
                     break
                 time.sleep(0.02 * 2**attempt)
             else:
                 log.warning("a reader held the write-ahead log; it is emptied with the next deletion")
         except sqlite3.Error as failure:
             error = JournalUnavailable(str(failure)) if disk_is_full(failure) else failure
-        return [(work, None, error) for work in works]
+        return [(work, done, error) for work in works]
 
 
-def _ERASE(connection: sqlite3.Connection) -> None:  # noqa: N802 (a mark that the writer compares with)
+def _ERASE(connection: sqlite3.Connection) -> bool:  # noqa: N802 (a mark that the writer compares with)
     """Stands for emptying the write-ahead log, which can't happen within a transaction."""
+    raise NotImplementedError
 
 
 def _settle(outcomes: list[tuple[_Work, Any, BaseException | None]]) -> None:

@@ -43,6 +43,11 @@ def advanced(connection: sqlite3.Connection, episode: int) -> None:
     connection.execute("UPDATE episodes SET starts = 0, attempts = 0 WHERE id = ?", (episode,))
 
 
+def excused(connection: sqlite3.Connection, episode: int) -> None:
+    """A try came to nothing for no fault of the episode."""
+    connection.execute("UPDATE episodes SET starts = 0 WHERE id = ?", (episode,))
+
+
 def failed(connection: sqlite3.Connection, episode: int) -> int:
     """A try failed; returns how many have."""
     connection.execute("UPDATE episodes SET attempts = attempts + 1, starts = 0 WHERE id = ?", (episode,))

@@ -144,6 +144,11 @@ def forgotten(connection: sqlite3.Connection, learner: int) -> dict[str, int]:
     )
 
 
+def remember(connection: sqlite3.Connection, learner: int, labels: list[str]) -> None:
+    """Classes (labels as JSON) that come back on request count as never forgotten."""
+    connection.executemany("DELETE FROM forgotten WHERE learner = ? AND label = ?", [(learner, t) for t in labels])
+
+
 # ---- versions and snapshots -----------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ from sharp_server.http_port import HttpPort
 from sharp_server.inference_service import InferenceService
 from sharp_server.learning_service import LearningService
 from sharp_server.prediction_service import PredictionService
-from sharp_server.schema import ForeignJournal
+from sharp_server.schema import OtherFormat
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def run(config: ServerConfig, announce_json: bool = False) -> int:
     try:
         folder.acquire()
         return asyncio.run(_serve(config, folder, announce_json))
-    except (ConfigurationError, FolderInUse, ForeignJournal, PortInUse) as error:
+    except (ConfigurationError, FolderInUse, OtherFormat, PortInUse) as error:
         log.error("%s", error)
         return 1
     except OSError as error:

@@ -60,7 +60,7 @@ class Publisher:
             model = await self.off_loop(
                 load_model, path, version.snapshot.sha256, version.version, self._config.predictor.device
             )
-            old = await self._patiently(ledger_episodes.learned, episode.id, version, statistics)
+            old = await self.patiently(ledger_episodes.learned, episode.id, version, statistics)
         except Exception:
             path.unlink(missing_ok=True)
             raise
@@ -92,7 +92,7 @@ class Publisher:
         self._folder.clear_work(uid)
         self._folder.delete_snapshots(uid, old)
 
-    async def _patiently(self, work: Any, *args: Any) -> Any:
+    async def patiently(self, work: Any, *args: Any) -> Any:
         """Write, and wait for room on the disk as long as it takes."""
         while True:
             try:

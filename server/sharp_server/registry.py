@@ -82,6 +82,8 @@ class Owned:
         """Rises when something was taken out of the open episodes: segmenters begin anew."""
         self.busy = False
         """A call is restoring, changing or deleting it."""
+        self.files = asyncio.Lock()
+        """Held while the serving version is copied, and while a class is forgotten: no copy brings it back."""
         self.deleted = False
         self.training: EpisodeRow | None = None
         self.progress: episode_pb2.Progress | None = None
@@ -96,6 +98,8 @@ class Owned:
         self.last_turn = 0
         self.not_before = 0.0
         """Training waits until then (monotonic), after a failure."""
+        self.without_room = 0
+        """Tries in a row whose outcome did not fit the disk."""
 
     # ---- facts --------------------------------------------------------------------------------------------------
 

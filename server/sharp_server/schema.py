@@ -7,16 +7,15 @@ which examples of which batch became part of which episode. It stays when the ex
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import struct
 from pathlib import Path
 
 FORMAT = 1
+PAGE_BYTES = 16384
 
 
-class ForeignJournal(RuntimeError):  # noqa: N818 (says what is the matter)
-    """The journal is whole, but of a format that this server does not read."""
+class OtherFormat(RuntimeError):  # noqa: N818 (says what is the matter)
+    """What is on disk was written by another version of the server, and is sound as far as anybody can tell."""
 
 
 _TABLES = """
@@ -85,7 +84,7 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
     else:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA page_size = 16384")
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")
@@ -99,44 +98,29 @@ def create(connection: sqlite3.Connection) -> None:
     """Make the tables where they are missing."""
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found not in (0, FORMAT):
-        raise ForeignJournal(f"the journal has format {found}, this server reads {FORMAT}: use the server that made it")
-    connection.executescript("BEGIN IMMEDIATE;" + _TABLES + f"PRAGMA user_version = {FORMAT}; COMMIT;")
+        raise OtherFormat(f"the journal has format {found}, this server reads {FORMAT}: start the server that wrote it")
+    if not found:  # else nothing is written: a server must start on a full disk
+        connection.executescript("BEGIN IMMEDIATE;" + _TABLES + f"PRAGMA user_version = {FORMAT}; COMMIT;")
 
 
 def is_sound(connection: sqlite3.Connection) -> bool:
     """Whether the file is a database whose structure holds together."""
     try:
-        return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
+        return bool(connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok")
     except sqlite3.DatabaseError:
         return False
 
 
-def committed_frames(path: Path) -> int:
-    """The last frame of the write-ahead log that ends a transaction, by its header alone; checksums are not looked at.
+_ELSEWHERE = (
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_NOLFS,
+)  # fmt: skip
 
-    More than SQLite recovers means that something which was committed is damaged.
-    """
-    wal = path.with_name(path.name + "-wal")
-    try:
-        size = os.path.getsize(wal)
-        with wal.open("rb") as file:
-            header = file.read(32)
-            if len(header) < 32:
-                return 0
-            page, salt = struct.unpack(">I", header[8:12])[0], header[16:24]
-            if not 512 <= page <= 65536:
-                return 0
-            last = 0
-            for frame in range((size - 32) // (24 + page)):
-                file.seek(32 + frame * (24 + page))
-                head = file.read(24)
-                if len(head) < 24 or head[8:16] != salt:
-                    break
-                if head[4:8] != b"\0\0\0\0":
-                    last = frame + 1
-            return last
-    except OSError:
-        return 0
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether a journal that does not open is itself the reason, rather than the disk, rights or another process."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is None or (code & 0xFF) not in _ELSEWHERE
 
 
 def recovered_frames(connection: sqlite3.Connection) -> int:

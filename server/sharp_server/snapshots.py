@@ -45,8 +45,12 @@ class Snapshots:
 
     async def create(self, owned: Owned, note: str) -> SnapshotRow:
         """Keep the version that serves."""
-        front = self._front
         _check_note(note, "note")
+        async with owned.files:
+            return await self._copy_head(owned, note)
+
+    async def _copy_head(self, owned: Owned, note: str) -> SnapshotRow:
+        front = self._front
         head, model = owned.head, owned.model
         if head is None or not model.version:
             raise Refusal("NOTHING_LEARNED", "there is no version to save", learner=owned.name)

@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 _STARTS = 10
 """So often an episode may be begun without a phase finished, over restarts of the server, before it is parked."""
 
+_LONGEST_PAUSE = 30.0
+"""Seconds between two tries to find room on a full disk, at most."""
+
 _SECONDS_TO_PAUSE = 20.0
 """A trainer that does not stop at a step within this time is killed."""
 
@@ -74,7 +77,7 @@ class Supervisor:
         self._turn: _Turn | None = None
         self._over = asyncio.Event()
         self._wake = asyncio.Event()
-        self._stopping = False
+        self._stop = asyncio.Event()
         self._turns = 0
         self._task: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -197,7 +200,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Let the trainer stop at a step, and end it."""
-        self._stopping = True
+        self._stop.set()
         self._send("stop")
         self._wake.set()
         if self._task is not None:
@@ -233,7 +236,7 @@ class Supervisor:
             self._wake.set()
 
     async def _run(self) -> None:
-        while not self._stopping:
+        while not self._stop.is_set():
             if self._pipe is None:
                 await self._relaunch()
                 continue
@@ -250,8 +253,9 @@ class Supervisor:
                 owned.not_before = time.monotonic() + 5.0
 
     async def _relaunch(self) -> None:
-        await asyncio.sleep(self._config.trainer.retry_seconds)
-        if self._stopping:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), self._config.trainer.retry_seconds)
+        if self._stop.is_set():
             return
         if self._process is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._process.join, 5.0)
@@ -296,7 +300,7 @@ class Supervisor:
             try:
                 return await self._journal.write(ledger_episodes.begun, turn.episode.id)
             except Exception as error:
-                if not disk_is_full(error) or self._stopping or turn.paused:
+                if not disk_is_full(error) or self._stop.is_set() or turn.paused:
                     raise
                 await asyncio.sleep(self._config.trainer.retry_seconds)
 
@@ -337,13 +341,21 @@ class Supervisor:
         kind = message["kind"]
         if kind == "learned":
             await self._learned(turn, message)
-        elif kind == "stopped" or turn.paused or self._stopping:
+        elif kind == "stopped" or turn.paused or self._stop.is_set():
             return
         elif message.get("reason") == "DISK_FULL":
-            log.warning("no room on the disk for what was learned; trying again")
-            turn.owned.not_before = time.monotonic() + self._config.trainer.retry_seconds
+            await self._no_room(turn)
         else:
             await self._failed(turn, message)
+
+    async def _no_room(self, turn: _Turn) -> None:
+        """What was learned does not fit the disk: no fault of the episode, which is learned again, ever less often."""
+        owned = turn.owned
+        await self._publisher.patiently(ledger_episodes.excused, turn.episode.id)
+        owned.without_room += 1
+        pause = min(self._config.trainer.retry_seconds * 2.0**owned.without_room, _LONGEST_PAUSE)
+        owned.not_before = time.monotonic() + pause
+        log.warning("%s: no room on the disk for what was learned; again in %.1f s", owned.name, pause)
 
     async def _learned(self, turn: _Turn, message: dict[str, Any]) -> None:
         owned, episode, report, figures = turn.owned, turn.episode, message["report"], message["figures"]
@@ -361,6 +373,7 @@ class Supervisor:
         )
         version = NewVersion(snapshot, "learned", self._config.data.snapshots_kept, episode.number)
         await self._publisher.learned(owned, episode, version, statistics)
+        owned.without_room = 0
         self._metrics.examples_learned.inc(report["examples"])
         log.info(
             "%s learned episode %d as version %d: %d examples in %.1f s",
@@ -369,7 +382,7 @@ class Supervisor:
 
     async def _failed(self, turn: _Turn, message: dict[str, Any]) -> None:
         owned, trainer = turn.owned, self._config.trainer
-        attempts = await self._journal.write(ledger_episodes.failed, turn.episode.id)
+        attempts = await self._publisher.patiently(ledger_episodes.failed, turn.episode.id)
         turn.episode = replace(turn.episode, attempts=attempts)
         owned.episodes[turn.episode.number] = turn.episode
         reason = message.get("reason", "TRAINER_DIED")
@@ -386,7 +399,7 @@ class Supervisor:
     async def _park(self, turn: _Turn, reason: str, detail: str) -> None:
         owned = turn.owned
         self._folder.clear_work(owned.uid)
-        episode = await self._journal.write(ledger_episodes.park, turn.episode.id, reason, detail)
+        episode = await self._publisher.patiently(ledger_episodes.park, turn.episode.id, reason, detail)
         owned.episodes[episode.number] = episode
         event = events.settled(episode)
         assert event is not None

@@ -80,8 +80,8 @@ def run_trainer(pipe: Connection, data: str, config: TrainerConfig, logs: LogCon
         resource.setrlimit(resource.RLIMIT_AS, (config.memory_bytes, config.memory_bytes))
     lock = os.open(Path(data) / "trainer.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)  # a trainer of a server that was just killed may still be ending
-    # The first optimiser of a process imports for seconds: better now than in the first episode.
-    torch.optim.Adadelta([torch.zeros(1, requires_grad=True)])
+    import sharp_engine  # noqa: F401 (better now than in the first episode)
+
     Trainer(pipe, config).serve()
 
 

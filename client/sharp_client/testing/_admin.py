@@ -107,6 +107,8 @@ class AdminMethods:
         snapshot, data = self._snapshot(request.learner, request.snapshot_id)
         learner = self.find(request.learner)
         before, learned = learner.model_version, learner.episodes_learned
+        if request.with_forgotten:
+            learner.forgotten -= set(decode_labels(snapshot.classes))
         learner.restore(data)
         again = [label for label in decode_labels(snapshot.classes) if label in learner.forgotten]
         return snapshot_pb2.RestoreSnapshotResponse(

@@ -26,15 +26,15 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sharp.v1 import label_pb2 as sharp_dot_v1_dot_label__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17sharp/v1/snapshot.proto\x12\x08sharp.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14sharp/v1/label.proto\"\x99\x02\n\x08Snapshot\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07learner\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\x04\x12\x18\n\x10\x65pisodes_learned\x18\x04 \x01(\x04\x12!\n\x07\x63lasses\x18\x05 \x01(\x0b\x32\x10.sharp.v1.Labels\x12(\n\x06origin\x18\x06 \x01(\x0e\x32\x18.sharp.v1.SnapshotOrigin\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nsize_bytes\x18\x08 \x01(\x04\x12\x0e\n\x06sha256\x18\t \x01(\x0c\x12\x0c\n\x04note\x18\n \x01(\t\x12\x0f\n\x07\x64\x61maged\x18\x0b \x01(\x08\"6\n\x15\x43reateSnapshotRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x02 \x01(\t\">\n\x16\x43reateSnapshotResponse\x12$\n\x08snapshot\x18\x01 \x01(\x0b\x32\x12.sharp.v1.Snapshot\"N\n\x14ListSnapshotsRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"W\n\x15ListSnapshotsResponse\x12%\n\tsnapshots\x18\x01 \x03(\x0b\x32\x12.sharp.v1.Snapshot\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x16RestoreSnapshotRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\t\"\x96\x01\n\x17RestoreSnapshotResponse\x12\x15\n\rmodel_version\x18\x01 \x01(\x04\x12\x1e\n\x16previous_model_version\x18\x02 \x01(\x04\x12\x17\n\x0f\x65pisodes_undone\x18\x03 \x01(\x04\x12+\n\x11\x63lasses_forgotten\x18\x04 \x01(\x0b\x32\x10.sharp.v1.Labels\"=\n\x15\x44\x65leteSnapshotRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\t\",\n\x16\x44\x65leteSnapshotResponse\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\"=\n\x15\x45xportSnapshotRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\t\"Y\n\x16\x45xportSnapshotResponse\x12&\n\x08snapshot\x18\x01 \x01(\x0b\x32\x12.sharp.v1.SnapshotH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"Z\n\x15ImportSnapshotRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x16.sharp.v1.ImportHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"b\n\x0cImportHeader\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\x12\x0f\n\x07restore\x18\x04 \x01(\x08\x12\x0c\n\x04note\x18\x05 \x01(\t\"f\n\x16ImportSnapshotResponse\x12$\n\x08snapshot\x18\x01 \x01(\x0b\x32\x12.sharp.v1.Snapshot\x12\x15\n\rmodel_version\x18\x02 \x01(\x04\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08*\x8d\x01\n\x0eSnapshotOrigin\x12\x1f\n\x1bSNAPSHOT_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n\x19SNAPSHOT_ORIGIN_AUTOMATIC\x10\x01\x12\x1d\n\x19SNAPSHOT_ORIGIN_REQUESTED\x10\x02\x12\x1c\n\x18SNAPSHOT_ORIGIN_IMPORTED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17sharp/v1/snapshot.proto\x12\x08sharp.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14sharp/v1/label.proto\"\x99\x02\n\x08Snapshot\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07learner\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\x04\x12\x18\n\x10\x65pisodes_learned\x18\x04 \x01(\x04\x12!\n\x07\x63lasses\x18\x05 \x01(\x0b\x32\x10.sharp.v1.Labels\x12(\n\x06origin\x18\x06 \x01(\x0e\x32\x18.sharp.v1.SnapshotOrigin\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nsize_bytes\x18\x08 \x01(\x04\x12\x0e\n\x06sha256\x18\t \x01(\x0c\x12\x0c\n\x04note\x18\n \x01(\t\x12\x0f\n\x07\x64\x61maged\x18\x0b \x01(\x08\"6\n\x15\x43reateSnapshotRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x02 \x01(\t\">\n\x16\x43reateSnapshotResponse\x12$\n\x08snapshot\x18\x01 \x01(\x0b\x32\x12.sharp.v1.Snapshot\"N\n\x14ListSnapshotsRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"W\n\x15ListSnapshotsResponse\x12%\n\tsnapshots\x18\x01 \x03(\x0b\x32\x12.sharp.v1.Snapshot\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"V\n\x16RestoreSnapshotRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\t\x12\x16\n\x0ewith_forgotten\x18\x03 \x01(\x08\"\x96\x01\n\x17RestoreSnapshotResponse\x12\x15\n\rmodel_version\x18\x01 \x01(\x04\x12\x1e\n\x16previous_model_version\x18\x02 \x01(\x04\x12\x17\n\x0f\x65pisodes_undone\x18\x03 \x01(\x04\x12+\n\x11\x63lasses_forgotten\x18\x04 \x01(\x0b\x32\x10.sharp.v1.Labels\"=\n\x15\x44\x65leteSnapshotRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\t\",\n\x16\x44\x65leteSnapshotResponse\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\"=\n\x15\x45xportSnapshotRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x02 \x01(\t\"Y\n\x16\x45xportSnapshotResponse\x12&\n\x08snapshot\x18\x01 \x01(\x0b\x32\x12.sharp.v1.SnapshotH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"Z\n\x15ImportSnapshotRequest\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x16.sharp.v1.ImportHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"b\n\x0cImportHeader\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\x12\x0f\n\x07restore\x18\x04 \x01(\x08\x12\x0c\n\x04note\x18\x05 \x01(\t\"f\n\x16ImportSnapshotResponse\x12$\n\x08snapshot\x18\x01 \x01(\x0b\x32\x12.sharp.v1.Snapshot\x12\x15\n\rmodel_version\x18\x02 \x01(\x04\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08*\x8d\x01\n\x0eSnapshotOrigin\x12\x1f\n\x1bSNAPSHOT_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n\x19SNAPSHOT_ORIGIN_AUTOMATIC\x10\x01\x12\x1d\n\x19SNAPSHOT_ORIGIN_REQUESTED\x10\x02\x12\x1c\n\x18SNAPSHOT_ORIGIN_IMPORTED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sharp.v1.snapshot_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SNAPSHOTORIGIN']._serialized_start=1442
-  _globals['_SNAPSHOTORIGIN']._serialized_end=1583
+  _globals['_SNAPSHOTORIGIN']._serialized_start=1466
+  _globals['_SNAPSHOTORIGIN']._serialized_end=1607
   _globals['_SNAPSHOT']._serialized_start=93
   _globals['_SNAPSHOT']._serialized_end=374
   _globals['_CREATESNAPSHOTREQUEST']._serialized_start=376
@@ -46,21 +46,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTSNAPSHOTSRESPONSE']._serialized_start=576
   _globals['_LISTSNAPSHOTSRESPONSE']._serialized_end=663
   _globals['_RESTORESNAPSHOTREQUEST']._serialized_start=665
-  _globals['_RESTORESNAPSHOTREQUEST']._serialized_end=727
-  _globals['_RESTORESNAPSHOTRESPONSE']._serialized_start=730
-  _globals['_RESTORESNAPSHOTRESPONSE']._serialized_end=880
-  _globals['_DELETESNAPSHOTREQUEST']._serialized_start=882
-  _globals['_DELETESNAPSHOTREQUEST']._serialized_end=943
-  _globals['_DELETESNAPSHOTRESPONSE']._serialized_start=945
-  _globals['_DELETESNAPSHOTRESPONSE']._serialized_end=989
-  _globals['_EXPORTSNAPSHOTREQUEST']._serialized_start=991
-  _globals['_EXPORTSNAPSHOTREQUEST']._serialized_end=1052
-  _globals['_EXPORTSNAPSHOTRESPONSE']._serialized_start=1054
-  _globals['_EXPORTSNAPSHOTRESPONSE']._serialized_end=1143
-  _globals['_IMPORTSNAPSHOTREQUEST']._serialized_start=1145
-  _globals['_IMPORTSNAPSHOTREQUEST']._serialized_end=1235
-  _globals['_IMPORTHEADER']._serialized_start=1237
-  _globals['_IMPORTHEADER']._serialized_end=1335
-  _globals['_IMPORTSNAPSHOTRESPONSE']._serialized_start=1337
-  _globals['_IMPORTSNAPSHOTRESPONSE']._serialized_end=1439
+  _globals['_RESTORESNAPSHOTREQUEST']._serialized_end=751
+  _globals['_RESTORESNAPSHOTRESPONSE']._serialized_start=754
+  _globals['_RESTORESNAPSHOTRESPONSE']._serialized_end=904
+  _globals['_DELETESNAPSHOTREQUEST']._serialized_start=906
+  _globals['_DELETESNAPSHOTREQUEST']._serialized_end=967
+  _globals['_DELETESNAPSHOTRESPONSE']._serialized_start=969
+  _globals['_DELETESNAPSHOTRESPONSE']._serialized_end=1013
+  _globals['_EXPORTSNAPSHOTREQUEST']._serialized_start=1015
+  _globals['_EXPORTSNAPSHOTREQUEST']._serialized_end=1076
+  _globals['_EXPORTSNAPSHOTRESPONSE']._serialized_start=1078
+  _globals['_EXPORTSNAPSHOTRESPONSE']._serialized_end=1167
+  _globals['_IMPORTSNAPSHOTREQUEST']._serialized_start=1169
+  _globals['_IMPORTSNAPSHOTREQUEST']._serialized_end=1259
+  _globals['_IMPORTHEADER']._serialized_start=1261
+  _globals['_IMPORTHEADER']._serialized_end=1359
+  _globals['_IMPORTSNAPSHOTRESPONSE']._serialized_start=1361
+  _globals['_IMPORTSNAPSHOTRESPONSE']._serialized_end=1463
 # @@protoc_insertion_point(module_scope)

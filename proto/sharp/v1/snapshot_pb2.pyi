@@ -234,19 +234,25 @@ class RestoreSnapshotRequest(_message.Message):
 
     LEARNER_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    WITH_FORGOTTEN_FIELD_NUMBER: _builtins.int
     learner: _builtins.str
     """Name of the learner. Required."""
     snapshot_id: _builtins.str
     """Id of the snapshot. Required: going back is never a default."""
+    with_forgotten: _builtins.bool
+    """Whether classes that were forgotten after the snapshot was made come back with it. They then count as never
+    forgotten. Default false: they are forgotten again.
+    """
     def __init__(
         self,
         *,
         learner: _builtins.str = ...,
         snapshot_id: _builtins.str = ...,
+        with_forgotten: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["learner", b"learner", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["learner", b"learner", "snapshot_id", b"snapshot_id", "with_forgotten", b"with_forgotten"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,50 @@
+"""How a crash loop is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.errors import require
+
+LEARNER = "crashed"
+CALM = "calm"
+"""The learner that is taught the same stream in the end, with nobody killed."""
+
+
+@dataclass(frozen=True)
+class CrashOptions:
+    """One run."""
+
+    kills: int = 200
+    seed: int = 0
+    longest_pause: float = 1.5
+    """Seconds from one recovery to the next kill, at most; each is drawn anew."""
+    early: float = 0.25
+    """Share of the server's restarts that are killed themselves before the server is up."""
+    batches: int = 4
+    """Of an episode."""
+    examples: int = 12
+    """Of a batch."""
+    features: int = 32
+    classes: int = 8
+    """They come two at a time and come back."""
+    ahead: int = 2
+    """Episodes that the producer may be ahead of what is learned."""
+    patience: float = 600.0
+    """Seconds in which a killed server must be seen to go on."""
+
+    def __post_init__(self) -> None:
+        require(self.kills >= 1, "kills", self.kills, "at least 1")
+        require(self.longest_pause >= 0, "longest-pause", self.longest_pause, "at least 0")
+        require(self.classes >= 2 and self.classes % 2 == 0, "classes", self.classes, "even")
+
+    def learner(self) -> dict[str, Any]:
+        """Engine settings: small enough that an episode is learned in about a second, with phases to be killed in."""
+        layer = {"kind": "linear", "units": 48}
+        return {
+            "architecture.kind": "mlp",
+            "architecture.layers": [layer] * 3,
+            "training.phases": 4,
+            "training.least_steps": 12,
+        }

@@ -1,0 +1,119 @@
+"""The crash loop, ten kills of it; and that its checks can fail."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
+
+from benchmarks.crash import __main__ as command
+from benchmarks.crash import checks
+from benchmarks.crash.checks import Violations
+from benchmarks.crash.options import LEARNER, CrashOptions
+from benchmarks.crash.stream import NumberedStream
+from benchmarks.errors import OptionError
+from sharp_server import ledger_ingest, ledger_learners, schema
+from sharp_server.ledger_ingest import Arrival
+
+OPTIONS = CrashOptions(batches=2, examples=4)
+
+
+def test_ten_kills_lose_nothing_double_nothing_and_change_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "crash.json"
+    arguments = ["--kills", "10", "--seed", "5", "--folder", str(tmp_path / "run"), "--output", str(file)]
+    outcome = CliRunner().invoke(command.app, arguments, env={"COLUMNS": "160"})
+    assert outcome.exit_code == 0, outcome.output + (tmp_path / "run" / "server.log").read_text()[-3000:]
+    found = json.loads(file.read_text())
+    assert found["survived"] == sum(found["kills"].values()) == 10
+    kinds = " ".join(found["kills"])
+    assert all(kind in kinds for kind in ("server", "trainer", "connection"))
+    assert set(found["violations"]) == set(Violations.PROMISES) and not any(found["violations"].values())
+    assert found["examples_learned"] == 12 * found["batches"] and found["episodes"] >= 3
+    assert found["predictions"] > 0 and found["tensors"] > 20
+    assert "kills survived: 10" in outcome.output
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> sqlite3.Connection:
+    """A journal with two learned episodes of the numbered stream."""
+    stream = NumberedStream(OPTIONS)
+    connection = schema.connect(tmp_path / "journal.db")
+    schema.create(connection)
+    learner = ledger_learners.create(connection, LEARNER, "uid", b"", "{}", None, None, 9).id
+    row = ledger_ingest.open_stream(connection, learner, "producer", "EXPLICIT")
+    for sequence in range(1, 7):
+        if stream.is_mark(sequence):
+            ledger_ingest.mark(connection, learner, row.id, sequence)
+            continue
+        x, y = stream.batch(sequence).x, np.zeros(4, np.int32)
+        ledger_ingest.append(
+            connection, Arrival(learner, row.id, sequence, 4, "f4", x.tobytes(), y.tobytes(), ((0, '"a"'),), None)
+        )
+    connection.execute("UPDATE episodes SET state = 'learned'")
+    connection.execute("DELETE FROM examples")
+    return connection
+
+
+def broken(tmp_path: Path, acknowledged: int = 6) -> list[str]:
+    """The promises that do not hold."""
+    found = Violations()
+    app: Any = type("NobodyAsked", (), {"answers": {}, "backwards": [], "nothing_learned": 0.0})()
+    checks.in_the_end(tmp_path, NumberedStream(OPTIONS), acknowledged, OPTIONS, app, found)
+    return [promise for promise, broken in found.found.items() if broken]
+
+
+def test_an_account_without_fault_passes(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    assert broken(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "promise"),
+    [
+        ("UPDATE episodes SET state = 'waiting' WHERE number = 2", 0),
+        ("DELETE FROM parts WHERE sequence = 4", 0),
+        ("UPDATE parts SET sequence = 1 WHERE sequence = 2", 0),
+        ("UPDATE parts SET episode = 1 WHERE sequence = 4", 0),
+        ("UPDATE parts SET count = 3 WHERE sequence = 5", 0),
+        ("INSERT INTO examples VALUES (1, x'00', x'00')", 2),
+    ],
+)
+def test_every_fault_of_the_account_is_found(
+    journal: sqlite3.Connection, tmp_path: Path, fault: str, promise: int
+) -> None:
+    journal.execute(fault)
+    assert Violations.PROMISES[promise] in broken(tmp_path)
+
+
+def test_a_batch_beyond_the_acknowledged_is_found(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    assert Violations.PROMISES[1] in broken(tmp_path, acknowledged=3)
+
+
+def test_a_killed_server_that_lost_what_it_acknowledged_is_found(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    stream, found = NumberedStream(OPTIONS), Violations()
+    checks.at_death(tmp_path, stream, 6, OPTIONS, found)
+    assert found.total == 0
+    checks.at_death(tmp_path, stream, 7, OPTIONS, found)
+    assert found.total == 1
+
+
+def test_one_bit_of_difference_between_two_learners_is_found(tmp_path: Path) -> None:
+    values = np.arange(12, dtype=np.float32)
+    other = values.copy()
+    other.view(np.uint8)[5] ^= 1
+    for name, array in (("one", values), ("same", values), ("other", other)):
+        save_file({"weight": array}, tmp_path / name, {"learner": "{}"})
+    found = Violations()
+    assert checks.compare(tmp_path / "one", tmp_path / "same", found) == 1 and found.total == 0
+    checks.compare(tmp_path / "one", tmp_path / "other", found)
+    assert found.total == 1
+
+
+def test_an_option_that_cannot_be_is_named() -> None:
+    with pytest.raises(OptionError, match="0"):
+        CrashOptions(kills=0)
