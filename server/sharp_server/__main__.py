@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from sharp_server.config import ConfigurationError
-from sharp_server.options import resolve_config
+from sharp_server import ConfigurationError, resolve_config, run
 
 
 def main(arguments: list[str]) -> int:
@@ -36,8 +35,6 @@ def main(arguments: list[str]) -> int:
         for name, value, source in resolved.rows():
             sys.stdout.write(f"{name} = {value!r}  # {source}\n")
         return 0
-    from sharp_server.main import run
-
     return run(resolved.config)
 
 

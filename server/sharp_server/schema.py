@@ -14,6 +14,11 @@ from pathlib import Path
 
 FORMAT = 1
 
+
+class OtherFormat(RuntimeError):  # noqa: N818 (says what is the matter)
+    """What is on disk was written by another version of the server, and is sound as far as anybody can tell."""
+
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS learners (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, uid TEXT NOT NULL UNIQUE,
@@ -94,7 +99,7 @@ def create(connection: sqlite3.Connection) -> None:
     """Make the tables where they are missing."""
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found not in (0, FORMAT):
-        raise sqlite3.DatabaseError(f"the journal has format {found}; this server reads {FORMAT}")
+        raise OtherFormat(f"the journal has format {found}, this server reads {FORMAT}: start the server that wrote it")
     connection.executescript("BEGIN IMMEDIATE;" + _TABLES + f"PRAGMA user_version = {FORMAT}; COMMIT;")
 
 
