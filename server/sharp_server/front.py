@@ -56,7 +56,7 @@ class Front:
             config, folder, self.journal, self.registry, self.publisher, self.supervisor, self.batcher, self.metrics
         )
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="decode")
-        self.metrics.watch(self.registry, lambda: self.supervisor.pid)
+        self.metrics.watch(self.registry, lambda: self.supervisor.pid, folder.free_bytes)
         self.stopping = asyncio.Event()
         self._background: set[asyncio.Task[Any]] = set()
 
