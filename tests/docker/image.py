@@ -72,13 +72,13 @@ class Machine:
         self.buildah("commit", "--quiet", "--rm", container, STAND_IN)
         shutil.rmtree(root)
 
-    def build(self, tag: str, **arguments: str) -> None:
-        """Build the Dockerfile; only docker's format knows health checks."""
+    def build(self, tag: str, source: Path = ROOT, **arguments: str) -> None:
+        """Build the Dockerfile of a source tree; only docker's format knows health checks."""
         given = {"PYTHON_IMAGE": STAND_IN, **arguments}
         words = [word for name, value in given.items() for word in ("--build-arg", f"{name}={value}")]
         how = ["--format", "docker", "--isolation", "chroot", "--layers"]
         subprocess.run(
-            [*self._buildah, "bud", *how, *words, "-f", "docker/Dockerfile", "-t", tag, "."], cwd=ROOT, check=True,
+            [*self._buildah, "bud", *how, *words, "-f", "docker/Dockerfile", "-t", tag, "."], cwd=source, check=True,
             stdout=sys.stderr,
         )  # fmt: skip
 

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.docker.image import Container, Machine, Unfit, inspect
+from tests.docker.image import ROOT, Container, Machine, Unfit, inspect
 
 CPU, NEXT, CUDA = (f"localhost/sharp-serve:{tag}" for tag in ("cpu", "next", "cuda"))
 TOKENS = "/run/secrets/sharp_tokens"
 LEAST_ACCURACY = 0.8
+NEXT_VERSION = "99.0"
 
 
 def main(words: list[str]) -> int:
@@ -36,7 +39,7 @@ def main(words: list[str]) -> int:
     begun = time.monotonic()
     machine.make_stand_in()
     machine.build(CPU)
-    machine.build(NEXT, VERSION="0.1.1")
+    machine.build(NEXT, _next_version(options.folder / "next"))
     machine.build(CUDA, VARIANT="cuda")
     _say(begun, "the image was built: CPU, CUDA, and a next version of it")
     machine.remove("sharp-check")
@@ -201,7 +204,10 @@ class Checks:
             self.server = self._container("sharp-check", image, "sharp-check-data")
             self.server.start()
             assert self._evaluated(self.server) == self.before
-            said.append(inspect(self.machine, image)["Labels"]["org.opencontainers.image.version"])
+            status = json.loads(self.server.sharp("status", "--json", token="/exchange/admin"))
+            assert status["version"] == inspect(self.machine, image)["Labels"]["org.opencontainers.image.version"]
+            said.append(status["version"])
+        assert said[0] == NEXT_VERSION != said[1], said
         return " and back to ".join(said)
 
     def sigterm_drains(self) -> str:
@@ -217,6 +223,22 @@ class Checks:
         self._wait_for_episodes("more", 3)
         assert self.server.stop() == 0
         return f"after {took:.1f} s, and the episode went on after it"
+
+
+def _next_version(folder: Path) -> Path:
+    """A copy of the sources under another version: what an upgrade brings."""
+    shutil.rmtree(folder, ignore_errors=True)
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "tests", "benchmarks", "docs")
+    shutil.copytree(ROOT, folder, ignore=ignored)
+    shutil.copy(ROOT / ".dockerignore", folder)
+    for name, before, after in (
+        ("pyproject.toml", r'^version = ".*"$', f'version = "{NEXT_VERSION}"'),
+        ("docker/Dockerfile", r"^ARG VERSION=.*$", f"ARG VERSION={NEXT_VERSION}"),
+    ):
+        text, found = re.subn(before, after, (folder / name).read_text(), flags=re.MULTILINE)
+        assert found == 1, f"{name} has no version"
+        (folder / name).write_text(text)
+    return folder
 
 
 def _run(check: Callable[[], str]) -> None:

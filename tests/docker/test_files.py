@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sysconfig
@@ -26,7 +27,7 @@ KUBERNETES = {entry["kind"]: entry for entry in yaml.safe_load_all((ROOT / "dock
 POD = KUBERNETES["StatefulSet"]["spec"]["template"]["spec"]
 CONTAINER = POD["containers"][0]
 USER = 10001
-LONGEST_STOP = StopConfig().grace_seconds + 15
+LONGEST_STOP = StopConfig().grace_seconds + 20
 """Seconds from SIGTERM to the end: the grace, and what the trainer and the journal may take after it."""
 
 
@@ -60,6 +61,11 @@ def test_the_image_drains_on_sigterm_is_checked_for_health_and_is_not_root() -> 
     assert instructions("HEALTHCHECK")[0].endswith('CMD ["sharp", "health"]')
 
 
+def test_the_label_has_the_version_of_the_project() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"VERSION={version}" in instructions("ARG")
+
+
 def test_every_variable_of_the_image_is_a_setting_and_lets_nobody_in_without_tokens() -> None:
     found = dict(re.findall(r"\b(SHARP_\w+)=(\S+)", DOCKERFILE))
     assert set(found) <= {option.variable for option in config_options()}
@@ -80,6 +86,31 @@ def test_requirements_are_exact_and_satisfy_the_project() -> None:
         if requirement.name != project["name"]:
             version = pins[canonicalize_name(requirement.name)]
             assert requirement.specifier.contains(version), f"{requirement} is not met by {version}"
+
+
+@pytest.mark.parametrize("index", ["", "file:///cpu-wheels"])
+def test_torch_comes_from_another_index_where_one_is_named(index: str, tmp_path: Path) -> None:
+    (script,) = (run for run in instructions("RUN") if "TORCH_INDEX_URL" in run)
+    for path in ("/opt/sharp", "/requirements.txt", "/torch.txt"):
+        script = script.replace(path, f"{tmp_path}{path}")
+    (tmp_path / "requirements.txt").write_bytes((ROOT / "docker" / "requirements.txt").read_bytes())
+    # Instead of Python and pip: a venv is a folder, and pip writes down what it is asked.
+    python = tmp_path / "python3"
+    python.write_text(
+        f"#!/bin/sh\nmkdir -p $3/bin && printf '#!/bin/sh\\necho $* >> {tmp_path}/asked' > $3/bin/pip\n"
+        "chmod +x $3/bin/pip\n"
+    )
+    python.chmod(0o755)
+    variables = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "TORCH_INDEX_URL": index}
+    subprocess.run(["sh", "-ec", script], env=variables, check=True)
+    *first, last = (tmp_path / "asked").read_text().splitlines()
+    assert last == f"install --no-cache-dir -r {tmp_path}/requirements.txt"
+    if index:
+        assert first == [f"install --no-cache-dir --no-deps --index-url {index} -r {tmp_path}/torch.txt"]
+        wanted = (tmp_path / "torch.txt").read_text().split()
+        assert [line.split("==")[0] for line in wanted] == ["torch", "torchvision"]
+    else:
+        assert first == []
 
 
 def test_only_what_the_wheel_needs_reaches_the_builder() -> None:
