@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := sharp_engine proto client cli server benchmarks tests
 
-.PHONY: env test test-clients lint format types imports unit
+.PHONY: env test test-clients image-check lint format types imports unit
 
 env: .venv/ready
 
@@ -36,3 +36,7 @@ unit: env
 # Stock clients of other projects against a running server: needs npm, so not part of `make test`.
 test-clients: env
 	$(BIN)/python tests/stock_clients/run.py
+
+# The container image, built on a stand-in base and run: needs root, Debian's buildah, debootstrap, podman and runc.
+image-check: env
+	$(BIN)/python -m tests.docker.image_check

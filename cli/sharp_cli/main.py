@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from sharp_cli import learn, learners, parked, predict, serve, snapshots, status, watch
+from sharp_cli import health, learn, learners, parked, predict, serve, snapshots, status, watch
 from sharp_cli.benchmark import app as benchmark
 from sharp_cli.connection import Connection
 from sharp_cli.failures import OneLineFailures
@@ -80,6 +80,7 @@ app.command()(learn.learn)
 app.command()(predict.predict)
 app.command()(predict.evaluate)
 app.command()(status.status)
+app.command()(health.health)
 app.command()(watch.watch)
 app.command()(learners.forget)
 app.add_typer(learners.app, name="learners")

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 from sharp_server.config import ConfigurationError, ServerConfig
 from sharp_server.options import Option, Resolved, config_options, resolve_config
 
@@ -13,6 +16,8 @@ __all__ = ["ConfigurationError", "Option", "Resolved", "ServerConfig", "config_o
 
 def run(config: ServerConfig, announce_json: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. The line on stdout that tells the ports may be JSON."""
+    # Until there is something to drain, SIGTERM just ends it; without this, process 1 of a container would not hear it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from sharp_server.main import run as serve
 
     return serve(config, announce_json)

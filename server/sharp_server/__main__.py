@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from sharp_server.config import ConfigurationError
-from sharp_server.options import resolve_config
+from sharp_server import ConfigurationError, resolve_config, run
 
 
 def main(arguments: list[str]) -> int:
@@ -38,8 +37,6 @@ def main(arguments: list[str]) -> int:
         return 0
     # gRPC's own core writes to stderr in a form of its own. It reads this once, when grpc is first imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from sharp_server.main import run
-
     return run(resolved.config)
 
 

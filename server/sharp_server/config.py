@@ -208,5 +208,7 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if not (self.listen.loopback or self.trust.token_file or self.trust.insecure):
             raise ConfigurationError(
-                f"listening on {self.listen.host} lets others in: give trust.token_file, or set trust.insecure"
+                f"listening on {self.listen.host} lets others in: name a file of tokens, one role:token per line, with "
+                "trust.token_file (SHARP_TRUST_TOKEN_FILE), or let everybody in with trust.insecure "
+                "(SHARP_TRUST_INSECURE=true)"
             )

@@ -145,8 +145,12 @@ class DataFolder:
             for name in files:
                 with contextlib.suppress(OSError):
                     taken += os.stat(os.path.join(root, name)).st_size
+        return taken, self.free_bytes()
+
+    def free_bytes(self) -> int:
+        """Bytes that are free on its disk."""
         disk = os.statvfs(self.path)
-        return taken, disk.f_bavail * disk.f_frsize
+        return disk.f_bavail * disk.f_frsize
 
 
 def new_name(version: int, origin: str = "automatic") -> str:

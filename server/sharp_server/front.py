@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sharp.v1 import server_pb2
-from sharp_engine import SharpError
+from sharp_engine import SharpError, SnapshotVersionError
 from sharp_server import ledger_ingest, ledger_learners, recovery, schema
 from sharp_server.batcher import Batcher
 from sharp_server.changes import Changes
@@ -32,6 +32,7 @@ from sharp_server.metrics import Metrics
 from sharp_server.models import load_learner
 from sharp_server.publishing import Publisher
 from sharp_server.registry import Owned, Registry
+from sharp_server.schema import OtherFormat
 from sharp_server.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Front:
             config, folder, self.journal, self.registry, self.publisher, self.supervisor, self.batcher, self.metrics
         )
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="decode")
-        self.metrics.watch(self.registry, lambda: self.supervisor.pid)
+        self.metrics.watch(self.registry, lambda: self.supervisor.pid, folder.free_bytes)
         self.stopping = asyncio.Event()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -187,6 +188,8 @@ class Front:
                 learner = await self.publisher.off_loop(
                     load_learner, path, snapshot.sha256, self.config.predictor.device
                 )
+            except SnapshotVersionError as error:
+                raise OtherFormat(f"{owned.name}: {error}: start the server that wrote it") from None
             except (SharpError, OSError) as error:
                 lost.append((snapshot, short(error)))
                 await self.journal.write(ledger_learners.mark_damaged, snapshot)

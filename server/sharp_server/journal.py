@@ -64,7 +64,11 @@ class Journal:
         if not schema.is_sound(self._connection):
             self._connection.close()
             raise sqlite3.DatabaseError("the journal's structure is damaged")
-        schema.create(self._connection)
+        try:
+            schema.create(self._connection)
+        except schema.OtherFormat:
+            self._connection.close()
+            raise
         self._thread.start()
 
     async def write(

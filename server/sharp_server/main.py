@@ -21,6 +21,8 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc  # type: ign
 
 from sharp.inference import open_inference_pb2, open_inference_pb2_grpc
 from sharp.v1 import admin_pb2, admin_pb2_grpc, learning_pb2, learning_pb2_grpc, prediction_pb2, prediction_pb2_grpc
+from sharp_engine import ConfigError
+from sharp_engine.device import resolve_device
 from sharp_server import logs, software
 from sharp_server.access import Tokens, server_credentials
 from sharp_server.admin_service import AdminService
@@ -76,6 +78,7 @@ class PortInUse(RuntimeError):  # noqa: N818 (says what is the matter)
 async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) -> int:
     tokens = Tokens(Path(config.trust.token_file)) if config.trust.token_file else None
     credentials = server_credentials(config.trust)
+    _check_devices(config)
     front = Front(config, folder)
     front.supervisor.launch()
     stop = asyncio.Event()
@@ -115,6 +118,15 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
         await http.stop()
         await server.stop(0)
         await front.close()
+
+
+def _check_devices(config: ServerConfig) -> None:
+    """Without its GPU, a server must not even look at its snapshots: each of them would seem damaged."""
+    for name, device in (("predictor.device", config.predictor.device), ("trainer.device", config.trainer.device)):
+        try:
+            resolve_device(device)
+        except ConfigError as error:
+            raise ConfigurationError(f"{name}: {error}") from None
 
 
 def _options(config: ServerConfig) -> list[tuple[str, Any]]:

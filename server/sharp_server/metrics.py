@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -43,9 +43,9 @@ class Metrics:
         self.damages = Counter("sharp_damaged_records", "Things found damaged on disk.", registry=registry)
         self.discarded = Counter("sharp_discarded_episodes", "Episodes given up.", registry=registry)
 
-    def watch(self, learners: Registry, trainer_pid: object) -> None:
-        """Read gauges from the learners whenever someone asks."""
-        self.registry.register(_Gauges(learners, trainer_pid))
+    def watch(self, learners: Registry, trainer_pid: Callable[[], int], free_bytes: Callable[[], int]) -> None:
+        """Read gauges from the learners, the trainer and the disk whenever someone asks."""
+        self.registry.register(_Gauges(learners, trainer_pid, free_bytes))
 
     def text(self) -> bytes:
         """Everything, in Prometheus's own format."""
@@ -53,9 +53,8 @@ class Metrics:
 
 
 class _Gauges(Collector):
-    def __init__(self, learners: Registry, trainer_pid: object) -> None:
-        self._learners = learners
-        self._trainer_pid = trainer_pid
+    def __init__(self, learners: Registry, trainer_pid: Callable[[], int], free_bytes: Callable[[], int]) -> None:
+        self._learners, self._trainer_pid, self._free_bytes = learners, trainer_pid, free_bytes
 
     def describe(self) -> list[Metric]:
         return []
@@ -99,9 +98,10 @@ class _Gauges(Collector):
         yield episodes
         memory = GaugeMetricFamily("sharp_memory_bytes", "Memory by process.", labels=["process"])
         memory.add_metric(["front"], memory_of("self"))
-        pid = self._trainer_pid() if callable(self._trainer_pid) else 0
+        pid = self._trainer_pid()
         memory.add_metric(["trainer"], memory_of(str(pid)) if pid else 0)
         yield memory
+        yield GaugeMetricFamily("sharp_disk_free_bytes", "Room on the data folder's disk.", self._free_bytes())
 
 
 def memory_of(process: str) -> int:

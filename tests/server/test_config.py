@@ -79,3 +79,10 @@ def test_a_second_server_on_the_folder_or_the_port_fails_loudly(tmp_path: Path) 
         assert f"serves on 127.0.0.1:{first.port}" in first.log.read_text()
     finally:
         first.stop()
+
+
+def test_a_device_that_is_not_there_stops_the_server_before_it_looks_at_its_data(tmp_path: Path) -> None:
+    server = Server(tmp_path, predictor__device="cuda:99").start(wait=False)
+    assert server.process.wait(60) == 1
+    assert "predictor.device: device 'cuda:99' cannot be used" in server.log.read_text()
+    assert not (tmp_path / "data" / "journal.db").exists()
