@@ -14,6 +14,9 @@ from pathlib import Path
 
 FORMAT = 1
 
+LARGEST = 2**63 - 1
+"""Number that a column can hold; the wire has larger ones."""
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS learners (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, uid TEXT NOT NULL UNIQUE,
