@@ -40,10 +40,10 @@ def describe(facts: dict[str, Any]) -> str:
     return f"{facts['cpu']}, {facts['cores']} cores, torch on {facts['threads']} of them, {facts['system']}"
 
 
-def resident_bytes() -> int | None:
-    """Memory that this process holds in RAM now; absent where the system does not say."""
+def resident_bytes(process: int | str = "self") -> int | None:
+    """Memory that a process holds in RAM now; absent where the system does not say, or there is no such process."""
     try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
         return None
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -20,12 +20,13 @@ def build_backbone(
 ) -> nn.Module:
     """The model up to the named layer, in evaluation mode, without gradients. `state` replaces its weights."""
     from torchvision import models
-    from torchvision.models.feature_extraction import create_feature_extractor
 
     if config.model not in models.list_models(module=models):
         raise ConfigError(f"torchvision has no classification model {config.model!r}")
-    local = _local_file(config.weights) if state is None else None
-    named = config.weights if state is None and local is None else None
+    if state is not None:
+        return _frozen(_from_state(config, state), device)
+    local = _local_file(config.weights)
+    named = config.weights if local is None else None
     try:
         # A fixed seed: random weights must be the same ones whenever the learner is built.
         with torch.random.fork_rng(devices=[]):
@@ -33,14 +34,36 @@ def build_backbone(
             model = models.get_model(config.model, weights=named)
     except (ValueError, KeyError) as error:
         raise ConfigError(f"weights {config.weights!r} are neither a file nor known to torchvision: {error}") from None
-    if state is None and local is not None:
+    if local is not None:
         _load(model, read_weights(local), str(local))
+    return _frozen(_cut(model, config), device)
+
+
+def _from_state(config: BackboneConfig, state: Mapping[str, Tensor]) -> nn.Module:
+    """The model with the weights of a snapshot. It takes no memory before they are seen to be its own."""
+    from torchvision import models
+
+    with torch.device("meta"):
+        extractor = _cut(models.get_model(config.model, weights=None), config)
+    _load(extractor, state, "the snapshot", assign=True)
+    if any(tensor.is_meta for tensor in (*extractor.parameters(), *extractor.buffers())):
+        # Some models compute tables that no state holds: those are made with the model, which is known to fit by now.
+        extractor = _cut(models.get_model(config.model, weights=None), config)
+        _load(extractor, state, "the snapshot")
+    return extractor
+
+
+def _cut(model: nn.Module, config: BackboneConfig) -> nn.Module:
+    from torchvision.models.feature_extraction import create_feature_extractor
+
     try:
-        extractor = create_feature_extractor(model, {config.layer: "features"})
+        extractor: nn.Module = create_feature_extractor(model, {config.layer: "features"})
     except ValueError as error:
         raise ConfigError(f"{config.model} has no layer {config.layer!r}: {error}") from None
-    if state is not None:
-        _load(extractor, state, "the snapshot")
+    return extractor
+
+
+def _frozen(extractor: nn.Module, device: torch.device) -> Backbone:
     backbone = Backbone(extractor).to(device).eval()
     for parameter in backbone.parameters():
         parameter.requires_grad_(False)
@@ -102,8 +125,8 @@ def _local_file(weights: str | None) -> Path | None:
     return path if path.is_file() else None
 
 
-def _load(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+def _load(model: nn.Module, state: Mapping[str, Tensor], source: str, assign: bool = False) -> None:
     try:
-        model.load_state_dict(dict(state))
+        model.load_state_dict(dict(state), assign=assign)
     except RuntimeError as error:
         raise ConfigError(f"the weights of {source} do not fit the backbone: {error}") from None

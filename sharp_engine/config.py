@@ -320,7 +320,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return tuple(_convert(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if dataclasses.is_dataclass(hint):
         return _build(typing.cast(type[Any], hint), value, where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if hint in (int, float) and type(value) is int:
+        _require(-(2**63) <= value < 2**63, where, f"a number of {value.bit_length()} bits", "a number of 64 bits")
+        return hint(value)
     _require(type(value) is hint, where, value, f"of type {hint.__name__}")
     return value

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sharp_engine.architecture import Architecture
+from sharp_engine.config import LayerConfig
 from sharp_engine.errors import ConfigError
 
 HIGHEST_RANK = int(torch.iinfo(torch.int32).max)
@@ -158,6 +159,46 @@ class Network:
             yield response, x
 
 
+@dataclass(frozen=True)
+class LayerPlan:
+    """What a layer will be, known before anything of it takes memory."""
+
+    spec: LayerConfig
+    inputs: int
+    """Incoming connections that a unit can have."""
+    positions: int
+    """See `Layer.positions`."""
+    kernel: tuple[int, ...]
+    """(3, 3) of a convolution; empty of a linear layer."""
+    out_shape: tuple[int, ...]
+
+    def shape(self, part: str) -> tuple[int, ...]:
+        """The shape of the layer's weight, bias, mask or ranks."""
+        units, inputs = self.spec.units, self.inputs
+        return {"weight": (units, inputs, *self.kernel), "mask": (units, inputs)}.get(part, (units,))
+
+
+def plan(architecture: Architecture, feature_shape: tuple[int, ...]) -> list[LayerPlan]:
+    """The layers that an architecture has where the first one sees `feature_shape`, or ConfigError. Builds nothing."""
+    plans: list[LayerPlan] = []
+    shape = feature_shape
+    for index, spec in enumerate(architecture.layers):
+        if spec.kind == "conv":
+            if len(shape) != 3:
+                raise ConfigError(f"layer {index} is a convolution but sees vectors of shape {shape}")
+            height, width = (side // 2 if spec.pool else side for side in shape[1:])
+            if min(height, width) < 1:
+                raise ConfigError(
+                    f"images of {architecture.input_shape} are too small: nothing is left after layer {index}"
+                )
+            plans.append(LayerPlan(spec, shape[0], 1, (3, 3), (spec.units, height, width)))
+        else:
+            positions = 1 if len(shape) == 1 else shape[1] * shape[2]
+            plans.append(LayerPlan(spec, shape[0] * positions, positions, (), (spec.units,)))
+        shape = plans[-1].out_shape
+    return plans
+
+
 def build(
     architecture: Architecture,
     density: float,
@@ -171,27 +212,11 @@ def build(
     `feature_shape` is what the first layer sees: the input's shape, or a backbone's output.
     """
     layers: list[Layer] = []
-    shapes: list[tuple[int, ...]] = [feature_shape]
-    for index, spec in enumerate(architecture.layers):
-        shape = shapes[-1]
-        positions = 1
-        kernel: tuple[int, ...] = ()
-        if spec.kind == "conv":
-            if len(shape) != 3:
-                raise ConfigError(f"layer {index} is a convolution but sees vectors of shape {shape}")
-            inputs, kernel = shape[0], (3, 3)
-            height, width = (side // 2 if spec.pool else side for side in shape[1:])
-            if min(height, width) < 1:
-                raise ConfigError(
-                    f"images of {architecture.input_shape} are too small: nothing is left after layer {index}"
-                )
-            out_shape: tuple[int, ...] = (spec.units, height, width)
-        else:
-            positions = 1 if len(shape) == 1 else shape[1] * shape[2]
-            inputs = shape[0] * positions
-            out_shape = (spec.units,)
-        weight = torch.empty(spec.units, inputs, *kernel)
-        mask = torch.ones(spec.units, inputs, dtype=torch.bool)
+    plans = plan(architecture, feature_shape)
+    for index, planned in enumerate(plans):
+        spec, inputs = planned.spec, planned.inputs
+        weight = torch.empty(planned.shape("weight"))
+        mask = torch.ones(planned.shape("mask"), dtype=torch.bool)
         first_convolution = index == 0 and spec.kind == "conv"
         connections = mask.numel() if first_convolution else round(density * mask.numel())
         if connections < mask.numel():
@@ -205,15 +230,14 @@ def build(
             bias=torch.zeros(spec.units),
             mask=mask,
             ranks=torch.zeros(spec.units, dtype=torch.int32),
-            positions=positions,
+            positions=planned.positions,
             connections=connections,
             shortfall=0,
             freezes_above=1 if index < architecture.cut else m + 1,
         )
         weight.normal_(0.0, layer.kaiming_std(), generator=generator)
-        weight.mul_(mask.view(*mask.shape, *(1 for _ in kernel)))
+        weight.mul_(mask.view(*mask.shape, *(1 for _ in planned.kernel)))
         layers.append(
             replace(layer, **{name: getattr(layer, name).to(device) for name in ("weight", "bias", "mask", "ranks")})
         )
-        shapes.append(out_shape)
-    return Network(layers, architecture.cut, shapes)
+    return Network(layers, architecture.cut, [feature_shape, *(planned.out_shape for planned in plans)])

@@ -2,7 +2,8 @@
 
 The file is written beside its place, flushed to disk and renamed, so it is complete or absent. Loading trusts nothing:
 every tensor's name, type and shape is checked against what the description says, and the description against the
-config's own rules, so a file from a stranger can at worst be refused.
+config's own rules, so a file from a stranger can at worst be refused. Nothing is built before the file is seen to hold
+it: the memory that reading takes is in proportion to the file, whatever its description claims.
 
 Metadata: `format` = "sharp", `version` = "1", `learner` = the JSON description (see `describe`), `digest` = SHA-256
 over description and tensors (see `digest`). Tensors:
@@ -35,20 +36,30 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from sharp_engine.backbone import build_backbone, checksum
+from sharp_engine.architecture import Architecture, settle
+from sharp_engine.backbone import build_backbone, checksum, feature_shape
 from sharp_engine.config import from_dict, to_dict
 from sharp_engine.episode import Examples, RunningEpisode
 from sharp_engine.errors import SharpError, SnapshotError, SnapshotVersionError
 from sharp_engine.labels import Label, Labels, as_labels
 from sharp_engine.learner import Learner
 from sharp_engine.ltm import ClassMemory, LongTermMemory
-from sharp_engine.network import Network
-from sharp_engine.packing import Packed
+from sharp_engine.network import Network, plan
+from sharp_engine.packing import Packed, unpack
 from sharp_engine.stm import ShortTermMemory, StoredClass
 
 FORMAT = "sharp"
 VERSION = 1
-_PARTS = ("weight", "bias", "mask", "ranks")
+_PARTS = {"weight": torch.float32, "bias": torch.float32, "mask": torch.bool, "ranks": torch.int32}
+
+_MOST_EPISODES = 2**31 - 1
+_LARGEST_EXAMPLE = 1 << 26
+"""Values of one example, or of its activation at the replay cut; no learner of larger ones could have been trained."""
+_UNPACKED_AT_ONCE = 1 << 22
+"""Values of short-term memory that are looked at together."""
+_LARGEST_GRID = 64 << 20
+"""Values that long-term memory may take in a predictor, whatever the file holds; larger ones must be in proportion."""
+_GRID_PROPORTION = 64
 
 
 def save(learner: Learner, path: Path, pending: bool) -> None:
@@ -224,6 +235,13 @@ class _Tensors:
             raise SnapshotError(f"tensor {name} has values that are not finite")
         return tensor
 
+    def expect(self, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        """Raise unless the file has that tensor in just this type and shape; leaves it there."""
+        tensor = self._tensors.get(name)
+        if tensor is None or tensor.dtype != dtype or tuple(tensor.shape) != shape:
+            found = "missing" if tensor is None else f"{tensor.dtype} {tuple(tensor.shape)}"
+            raise SnapshotError(f"tensor {name} is {found}, expected {dtype} {shape}")
+
     def take_prefix(self, prefix: str) -> dict[str, Tensor]:
         """All tensors under a prefix, without it."""
         names = [name for name in self._tensors if name.startswith(prefix)]
@@ -247,6 +265,8 @@ def _restore(description: dict[str, Any], tensors: _Tensors, device: str | None)
     learner.config = config
     learner.labels = _labels(description["labels"])
     learner.episodes = _count(description["episodes"])
+    if learner.episodes > _MOST_EPISODES:
+        raise SnapshotError(f"{learner.episodes} episodes cannot have been learned")
     if description["input_shape"] is not None:
         _restore_built(learner, description, tensors)
     learner.generator.set_state(tensors.take("random", torch.uint8, (None,)))
@@ -257,12 +277,16 @@ def _restore(description: dict[str, Any], tensors: _Tensors, device: str | None)
 def _restore_built(learner: Learner, description: dict[str, Any], tensors: _Tensors) -> None:
     architecture = learner.config.architecture
     shape = tuple(_count(side) for side in description["input_shape"])
-    backbone = None
+    if len(shape) not in (1, 3) or not 1 <= math.prod(shape) <= _LARGEST_EXAMPLE:
+        raise SnapshotError(f"examples cannot have the shape {shape}")
+    backbone, features = None, shape
     if architecture.backbone is not None:
         state = tensors.take_prefix("backbone.extractor.") if architecture.backbone.in_snapshots else None
         backbone = build_backbone(architecture.backbone, learner.device, state)
         if checksum(backbone.state_dict()) != description["backbone"]:
             raise SnapshotError("the backbone's weights are not the ones this learner was trained with")
+        features = feature_shape(backbone, shape, learner.device)
+    _expect_network(settle(architecture, shape), features, tensors)
     learner.build(shape, backbone, load_weights=False)
     learner.network = _network(learner.network, "network", description["shortfalls"], tensors)
     learner.stm = _stm(learner, description["stm"], tensors)
@@ -282,6 +306,17 @@ def _restore_built(learner: Learner, description: dict[str, Any], tensors: _Tens
         learner.found = [_count(length) for length in description["found"]]
         if sum(learner.found) > len(examples.y):
             raise SnapshotError("the found episodes are longer than the pending examples")
+
+
+def _expect_network(architecture: Architecture, features: tuple[int, ...], tensors: _Tensors) -> None:
+    """Raise unless the file holds every layer of the network that its description claims."""
+    shape = features
+    for i, planned in enumerate(plan(architecture, features)):
+        for part, dtype in _PARTS.items():
+            tensors.expect(f"network.{i}.{part}", dtype, planned.shape(part))
+        if i == architecture.cut and math.prod(shape) > _LARGEST_EXAMPLE:
+            raise SnapshotError(f"activations at the replay cut cannot have the shape {shape}")
+        shape = planned.out_shape
 
 
 def _network(fresh: Network, prefix: str, shortfalls: list[int], tensors: _Tensors) -> Network:
@@ -314,15 +349,17 @@ def _stm(learner: Learner, entries: list[dict[str, Any]], tensors: _Tensors) -> 
         rising = bool((offsets[1:] >= offsets[:-1]).all())
         if not rising or int(offsets[0]) != 0 or int(offsets[-1]) != len(data) or packed.bits not in (2, 4, 8):
             raise SnapshotError(f"class {j} of short-term memory is damaged")
-        stored = StoredClass(_count(entry["class_id"]), _count(entry["episode"]), packed)
-        learner.stm.activations(stored)  # unpacks, or raises
-        classes.append(stored)
+        step = max(1, _UNPACKED_AT_ONCE // math.prod(learner.stm.shape))
+        for first in range(0, len(packed), step):  # unpacks, or raises
+            unpack(packed.take(torch.arange(first, min(first + step, len(packed)))), learner.stm.shape)
+        classes.append(StoredClass(_count(entry["class_id"]), _count(entry["episode"]), packed))
     return replace(learner.stm, classes=tuple(classes))
 
 
 def _ltm(learner: Learner, entries: list[dict[str, Any]], tensors: _Tensors) -> LongTermMemory:
     units = learner.network.layers[-1].units
     classes = []
+    depth = stored = 0
     for j, entry in enumerate(entries):
         mask = tensors.take(f"ltm.{j}.mask", torch.bool, (units,))
         vectors = tensors.take(f"ltm.{j}.vectors", torch.float32, (None, int(mask.sum())))
@@ -330,10 +367,14 @@ def _ltm(learner: Learner, entries: list[dict[str, Any]], tensors: _Tensors) -> 
         floor, ceiling = float(entry["floor"]), float(entry["ceiling"])
         if not len(vectors) or not (math.isfinite(floor) and math.isfinite(ceiling)):
             raise SnapshotError(f"class {j} of long-term memory is damaged")
+        depth, stored = max(depth, len(vectors)), stored + vectors.numel()
         mask, vectors, reference = (t.to(learner.device) for t in (mask, vectors, reference))
         classes.append(
             ClassMemory(_count(entry["class_id"]), _count(entry["episode"]), mask, vectors, reference, floor, ceiling)
         )
+    # A predictor lays the memories out in a grid of classes × deepest class × units.
+    if len(entries) * depth * units > max(_LARGEST_GRID, _GRID_PROPORTION * stored):
+        raise SnapshotError("long-term memory is laid out to take far more room than it holds")
     return LongTermMemory(tuple(classes))
 
 

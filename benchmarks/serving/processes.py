@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Self
 
 from benchmarks.errors import BenchmarkError
@@ -156,16 +157,20 @@ def _environment() -> dict[str, str]:
 class Server(Program):
     """A real server with its trainer."""
 
-    def __init__(self, folder: Path, cores: Cores, niceness: int) -> None:
+    def __init__(
+        self, folder: Path, cores: Cores, niceness: int, more: Mapping[str, object] = MappingProxyType({})
+    ) -> None:
         self.ports = folder / "ports.json"
+        self.ports.unlink(missing_ok=True)  # of a server that was there before
         self._cores = cores
-        settings = {
+        settings: dict[str, object] = {
             "data.folder": folder / "data",
             "listen.port": 0,
             "listen.http_port": -1,
             "listen.port_file": self.ports,
             "trainer.niceness": niceness,
             "log.level": "warning",
+            **more,
         }
         words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         super().__init__(["-m", "sharp_server", *words], cores.front, folder / "server.log")
@@ -174,14 +179,28 @@ class Server(Program):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.failed()
             time.sleep(0.05)
-        self.address = f"127.0.0.1:{json.loads(self.ports.read_text())['port']}"
+        ports = json.loads(self.ports.read_text())
+        self.address, self.http_port = f"127.0.0.1:{ports['port']}", int(ports["http_port"])
+
+    @property
+    def trainer(self) -> int | None:
+        """The process that trains, if there is one now."""
+        for child in _children(self.pid):
+            with contextlib.suppress(OSError):
+                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return child
+        return None
 
     def settle(self) -> None:
         """Bind the front and its children, the trainer among them, each to its core."""
         pin(self.pid, self._cores.front)
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        for child in children.read_text().split() if children.exists() else ():
-            pin(int(child), self._cores.trainer)
+        for child in _children(self.pid):
+            pin(child, self._cores.trainer)
+
+
+def _children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in path.read_text().split()] if path.exists() else []
 
 
 class EmptyService(Program):

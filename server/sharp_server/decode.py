@@ -16,12 +16,20 @@ from numpy.typing import NDArray
 
 from sharp.v1 import label_pb2, tensor_pb2
 from sharp_engine import Label
+from sharp_server import png
 from sharp_server.config import LimitsConfig
 from sharp_server.errors import Refusal
 
 LONGEST_LABEL = 1024
+MOST_SIDES = 9
+"""Of a shape that is looked at: more than any may have, so one that is cut here is refused like any other."""
 INLINE_BYTES = 1 << 16
 """Up to this many bytes are checked on the event loop; more go to a thread."""
+
+_IMAGES_OF_FULL_SIZE = 8
+"""So many of the largest images, or their pixels in smaller ones, may come in one message: decoding takes time."""
+_MOST_SCANS = 100
+"""Of one JPEG; each is decoded over the whole image. Progressive ones have about ten."""
 
 _DTYPES: dict[int, tuple[np.dtype[Any], int]] = {
     tensor_pb2.DTYPE_UINT8: (np.dtype(np.uint8), 1),
@@ -46,7 +54,7 @@ def tensor_examples(
     tensor: tensor_pb2.Tensor, shape: tuple[int, ...] | None, limits: LimitsConfig, at: str = "inputs.tensor"
 ) -> Examples:
     """A tensor's examples; `shape` is the learner's, where it is settled."""
-    return raw_examples(tensor.dtype, tuple(tensor.shape), tensor.data, shape, limits, at)
+    return raw_examples(tensor.dtype, tuple(tensor.shape[:MOST_SIDES]), tensor.data, shape, limits, at)
 
 
 def raw_examples(
@@ -147,6 +155,9 @@ def image_examples(
         message = "a learner of vectors takes no images"
         raise Refusal("SHAPE_MISMATCH", message, fields=(at,), expected=_shown(("n", *shape)), found="images")
     headers = [_header(image, i, limits) for i, image in enumerate(images)]
+    if sum(height * width for height, width, _ in headers) > limits.image_pixels * _IMAGES_OF_FULL_SIZE:
+        raise Refusal("TOO_MANY_EXAMPLES", "the images have too many pixels together: split the message",
+                      examples=len(images), limit=limits.batch_examples)  # fmt: skip
     if shape is None:
         first = headers[0]
         for i, header in enumerate(headers):
@@ -183,14 +194,17 @@ def _malformed(i: int, why: str) -> Refusal:
 
 def _header(image: bytes, i: int, limits: LimitsConfig) -> tuple[int, int, bool]:
     """(height, width, whether it is grey) from the header alone."""
-    if image[:8] == b"\x89PNG\r\n\x1a\n":
-        if len(image) < 33 or image[12:16] != b"IHDR":
-            raise _malformed(i, "is a PNG without a header")
-        width, height, _, colour = struct.unpack(">IIBB", image[16:26])
+    if image[:8] == png.SIGNATURE:
+        try:
+            width, height, _, colour, _ = png.header(image)
+        except png.Malformed as defect:
+            raise _malformed(i, str(defect)) from None
         grey = colour in (0, 4)
     elif image[:2] == b"\xff\xd8":
         height, width, components = _jpeg_size(image, i)
         grey = components == 1
+        if image.count(b"\xff\xda") > _MOST_SCANS:
+            raise _malformed(i, f"is a JPEG of more than {_MOST_SCANS} scans")
     else:
         raise _malformed(i, "is neither a PNG nor a JPEG")
     if not width or not height:
@@ -244,9 +258,14 @@ def _decoded(image: bytes, i: int, shape: tuple[int, ...]) -> NDArray[np.uint8]:
             "SHAPE_MISMATCH", message, expected=_shown(("n", *shape)), found="images", fields=("inputs.images",)
         )
     try:
-        pixels = decode_image(torch.frombuffer(bytearray(image), dtype=torch.uint8), mode)
+        whole = png.rewritten(image) if image[:8] == png.SIGNATURE else image
+        pixels = decode_image(torch.frombuffer(bytearray(whole), dtype=torch.uint8), mode)
+    except png.Malformed as defect:
+        raise _malformed(i, str(defect)) from None
     except (RuntimeError, ValueError):
         raise _malformed(i, "is damaged") from None
+    if pixels.dtype == torch.uint16:  # a PNG of 16 bits per channel: the upper half is what 8 bits would be
+        pixels = pixels.to(torch.int32) >> 8
     if tuple(pixels.shape[1:]) != shape[1:]:
         pixels = resized(pixels, list(shape[1:]), antialias=True)
     array: NDArray[np.uint8] = pixels.to(torch.uint8).numpy()
@@ -280,20 +299,20 @@ def labels_of(labels: label_pb2.Labels, kind: str | None, examples: int) -> list
     found = "string" if which == "texts" else "integer"
     if kind is not None and found != kind:
         raise kind_mismatch(kind, found, "batch.labels")
-    values: list[Label] = list(labels.texts.values if which == "texts" else labels.numbers.values)
-    if len(values) != examples:
+    given = labels.texts.values if which == "texts" else labels.numbers.values
+    if len(given) != examples:
         raise Refusal(
             "LABEL_COUNT_MISMATCH",
-            f"{examples} examples and {len(values)} labels",
+            f"{examples} examples and {len(given)} labels",
             fields=("batch.labels",),
             examples=examples,
-            labels=len(values),
+            labels=len(given),
         )
     if which == "texts":
         for i, text in enumerate(labels.texts.values):
             if not 1 <= len(text) <= LONGEST_LABEL:
                 raise label_invalid(i)
-    return values
+    return list(given)
 
 
 def label_of(label: label_pb2.Label, kind: str | None) -> Label:

@@ -31,6 +31,7 @@ RETRY_SECONDS = 1.0
 """The delay that clients are told where nothing better is known."""
 
 _LONGEST_VALUE = 200
+_LONGEST_MESSAGE = 1000
 
 REASONS = {value.name: value for value in errors_pb2.ErrorReason.DESCRIPTOR.values if value.number}
 CODES: dict[str, grpc.StatusCode] = {
@@ -45,6 +46,7 @@ class Refusal(Exception):  # noqa: N818 (not a fault of the server: the call can
     def __init__(
         self, reason: str, message: str, *, fields: Iterable[str] = (), retry: float | None = None, **metadata: object
     ) -> None:
+        message = message[:_LONGEST_MESSAGE]  # it may quote what came: a trailer has no room for that
         super().__init__(message)
         self.reason = reason
         self.message = message
@@ -108,12 +110,15 @@ def _packed(message: object) -> any_pb2.Any:
     return detail
 
 
-_PATH = re.compile(r"(?:[\w.~-]*/){2,}[\w.@+-]*")
+# Possessive, and never begun within a word: a long name without a slash is read once, not once per letter.
+_PATH = re.compile(r"(?<![\w.~-])(?:[\w.~-]*+/){2,}[\w.@+-]*+")
 
 
 def short(value: object) -> str:
     """A value as text that may leave the server: of bounded length, without a path."""
-    text = _PATH.sub("…", str(value))  # whatever a library put into its message: no path of ours leaves
+    text = _PATH.sub(
+        "…", str(value)[: 4 * _LONGEST_VALUE]
+    )  # whatever a library put into its message: no path of ours leaves
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
 
 
@@ -149,6 +154,10 @@ def _sqlite(error: BaseException) -> Answer:
     return _disk(error) if disk_is_full(error) else _internal(error)
 
 
+def _not_offered(error: BaseException) -> Answer:
+    return Answer("FEATURE_UNSUPPORTED", "the method is not offered", {"feature": "method"})
+
+
 def _no_room(error: BaseException) -> Answer:
     return Answer("QUEUE_FULL", "the server has no memory to spare for this", {})
 
@@ -159,6 +168,7 @@ TABLE: dict[type[BaseException], Rule] = {
     sqlite3.Error: _sqlite,
     OSError: _sqlite,
     MemoryError: _no_room,
+    NotImplementedError: _not_offered,
     engine.ConfigError: _told("CONFIG_INVALID", field="config", key="value"),
     engine.InputError: _told("FIELD_INVALID", field="inputs", key="field"),
     engine.ShapeError: _told("SHAPE_MISMATCH", field="inputs.tensor.shape"),

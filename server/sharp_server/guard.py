@@ -1,7 +1,7 @@
 """What every RPC passes through, whatever its service: access, readiness, bounds on streams, error answers, counting.
 
 Services register here instead of with the server, so none can be reached around it. An exception leaves as the status
-that the error table gives it, and as nothing else.
+that the error table gives it, and as nothing else. No byte of a message is parsed before its call was let in.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_status import rpc_status  # type: ignore[import-untyped]
 
 from sharp.v1 import server_pb2
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 _ALWAYS = ("/sharp.v1.Admin/GetServerStatus", "/inference.GRPCInferenceService/ServerReady",
            "/inference.GRPCInferenceService/ServerLive", "/inference.GRPCInferenceService/ServerMetadata")  # fmt: skip
 """What is answered while the server starts and stops."""
+
+Parser = Callable[[bytes], Any]
 
 _QUIET_SECONDS = 0.2
 """No call for this long after the signal: those that were on their way have arrived."""
@@ -67,33 +70,33 @@ class Guard:
 
     def _wrapped(self, method: str, handler: Any) -> Any:
         role = role_of(method)
-        streaming = handler.request_streaming or handler.response_streaming
+        parse = _parser(handler.request_deserializer)
         if not handler.request_streaming and not handler.response_streaming:
-            behaviour = self._unary(method, role, handler.unary_unary)
-            return grpc.unary_unary_rpc_method_handler(
-                behaviour, handler.request_deserializer, handler.response_serializer
-            )
+            behaviour = self._unary(method, role, handler.unary_unary, parse)
+            return grpc.unary_unary_rpc_method_handler(behaviour, None, handler.response_serializer)
         inner = next(
             getattr(handler, kind)
             for kind in ("unary_stream", "stream_unary", "stream_stream")
             if getattr(handler, kind) is not None
         )
-        behaviour = self._streamed(method, role, inner, handler.response_streaming)
+        # A stream's messages are parsed as they are read, by the service; a single one by us.
+        own, transport = (None, parse) if handler.request_streaming else (parse, None)
+        behaviour = self._streamed(method, role, inner, handler.response_streaming, own)
         make = {
             (False, True): grpc.unary_stream_rpc_method_handler,
             (True, False): grpc.stream_unary_rpc_method_handler,
             (True, True): grpc.stream_stream_rpc_method_handler,
         }[bool(handler.request_streaming), bool(handler.response_streaming)]
-        assert streaming
-        return make(behaviour, handler.request_deserializer, handler.response_serializer)
+        return make(behaviour, transport, handler.response_serializer)
 
-    def _unary(self, method: str, role: str | None, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _unary(self, method: str, role: str | None, inner: Callable[..., Any], parse: Parser) -> Callable[..., Any]:
         front, tokens = self._front, self._tokens
         open_always = method in _ALWAYS or role is None
         succeeded = front.metrics.requests.labels(method, "OK")
         serving = server_pb2.SERVER_STATE_SERVING
 
-        async def call(request: Any, context: Any) -> Any:
+        async def call(data: bytes, context: Any) -> Any:
+            request = None
             self._unary_calls += 1
             try:
                 if tokens is not None and role is not None:
@@ -102,6 +105,7 @@ class Guard:
                     self._last_call = time.monotonic()
                     if not open_always:
                         raise _not_ready(front.state)
+                request = parse(data)
                 response = await inner(request, context)
             except Exception as error:
                 await self._abort(method, error, request, context)
@@ -112,7 +116,9 @@ class Guard:
 
         return call
 
-    def _streamed(self, method: str, role: str | None, inner: Callable[..., Any], responds: bool) -> Callable[..., Any]:
+    def _streamed(
+        self, method: str, role: str | None, inner: Callable[..., Any], responds: bool, parse: Parser | None
+    ) -> Callable[..., Any]:
         front = self._front
         limit = front.config.limits.streams
         aside = role in (None, ANY_ROLE)  # not of our own services: answered in every state, waited for by nobody
@@ -130,6 +136,8 @@ class Guard:
                 self._streams += 1
                 counted = True
                 self._endless += aside
+                if parse is not None:
+                    request = parse(request)
                 if generator:
                     async for response in inner(request, context):
                         await context.write(response)
@@ -160,6 +168,19 @@ class Guard:
         answer = answer_for(error, name)
         self._front.metrics.requests.labels(method, answer.code.name).inc()
         await context.abort_with_status(rpc_status.to_status(answer.status()))
+
+
+def _parser(parse: Parser) -> Parser:
+    """Parse a message, or refuse the call: gRPC by itself would answer UNKNOWN and log a stack trace."""
+
+    def parsed(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError:
+            message = "the message is not of the type that the method takes"
+            raise Refusal("FIELD_INVALID", message, fields=("message",), field="message") from None
+
+    return parsed
 
 
 def _authorization(context: Any) -> str | bytes | None:

@@ -13,7 +13,8 @@ from sharp.inference import open_inference_pb2_grpc
 from sharp.v1 import server_pb2, tensor_pb2
 from sharp_server import software
 from sharp_server.batcher import Slice
-from sharp_server.decode import INLINE_BYTES, Examples, image_examples, raw_examples
+from sharp_server.config import LimitsConfig
+from sharp_server.decode import INLINE_BYTES, MOST_SIDES, Examples, check_count, image_examples, raw_examples
 from sharp_server.errors import Refusal
 from sharp_server.front import Front
 from sharp_server.prediction_service import nothing_learned
@@ -75,13 +76,15 @@ class InferenceService(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
         """Predict the class of each example."""
         owned = self._front.registry.get(request.model_name)
         _check_version(owned, request.model_version)
+        if len(request.outputs) > 16:
+            raise _invalid("outputs", "at most 16 outputs")
+        if len(request.inputs) > 16:
+            raise _invalid("inputs", "exactly one input with one raw content is taken")
         _check_features(request)
         outputs = [output.name for output in request.outputs] or list(_OUTPUTS[:3])
         for i, name in enumerate(outputs):
             if name not in _OUTPUTS:
                 raise _invalid(f"outputs[{i}].name", f"no output {name[:80]!r}; there are {', '.join(_OUTPUTS)}")
-        if len(outputs) > 16:
-            raise _invalid("outputs", "at most 16 outputs")
         if owned.model.predictor is None:
             raise nothing_learned(owned)
         if len(request.inputs) != 1 or len(request.raw_input_contents) != 1:
@@ -94,14 +97,21 @@ class InferenceService(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
         tensor, data, limits = request.inputs[0], request.raw_input_contents[0], self._front.config.limits
         loop = asyncio.get_running_loop()
         if tensor.datatype == "BYTES":
-            files = _elements(data, tuple(tensor.shape))
+            files = _elements(data, tuple(tensor.shape[:MOST_SIDES]), limits)
             return await loop.run_in_executor(
                 self._front.threads, image_examples, files, False, owned.input_shape, limits, "inputs[0]"
             )
         if tensor.datatype not in _DTYPES:
             message = "the input must be UINT8, FP32 or BYTES"
             raise Refusal("DTYPE_UNSUPPORTED", message, dtype=tensor.datatype, fields=("inputs[0].datatype",))
-        work = (_DTYPES[tensor.datatype], tuple(tensor.shape), data, owned.input_shape, limits, "inputs[0]")
+        work = (
+            _DTYPES[tensor.datatype],
+            tuple(tensor.shape[:MOST_SIDES]),
+            data,
+            owned.input_shape,
+            limits,
+            "inputs[0]",
+        )
         if len(data) <= INLINE_BYTES or tensor.datatype == "UINT8":
             return raw_examples(*work)
         return await loop.run_in_executor(self._front.threads, raw_examples, *work)
@@ -139,11 +149,12 @@ def _check_features(request: pb.ModelInferRequest) -> None:
         raise Refusal("FEATURE_UNSUPPORTED", f"{feature} are not offered", feature=feature)
 
 
-def _elements(data: bytes, shape: tuple[int, ...]) -> list[bytes]:
+def _elements(data: bytes, shape: tuple[int, ...], limits: LimitsConfig) -> list[bytes]:
     """The elements of a BYTES tensor of shape [n]."""
     if len(shape) != 1:
         raise Refusal("SHAPE_MISMATCH", "a BYTES input has the shape [n]", expected="[n]", found=list(shape),
                       fields=("inputs[0].shape",))  # fmt: skip
+    check_count(shape[0], limits)
     elements: list[bytes] = []
     place = 0
     while place + 4 <= len(data) and len(elements) < max(shape[0], 0):

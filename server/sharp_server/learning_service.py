@@ -10,7 +10,7 @@ import grpc
 
 from sharp.v1 import episode_pb2, learning_pb2_grpc
 from sharp.v1 import learning_pb2 as pb
-from sharp_server import events, ledger_ingest
+from sharp_server import events, ledger_ingest, schema
 from sharp_server.errors import Refusal
 from sharp_server.front import Front
 from sharp_server.ingest import Session
@@ -76,7 +76,7 @@ class LearningService(learning_pb2_grpc.LearningServicer):
         owned = front.registry.find(name)
         if owned is None:
             if not opening.create_if_missing:
-                raise Refusal("LEARNER_NOT_FOUND", f"there is no learner {name!r}", learner=name)
+                raise Refusal("LEARNER_NOT_FOUND", f"there is no learner {name[:80]!r}", learner=name)
             owned = await front.creation.create_if_missing(name)
         boundaries = _BOUNDARIES[opening.boundaries]
         row: StreamRow = await front.journal.write(ledger_ingest.open_stream, owned.id, stream_name, boundaries)
@@ -124,7 +124,7 @@ class LearningService(learning_pb2_grpc.LearningServicer):
             ledger_ingest.episodes_where,
             f"e.stream = ? AND e.last_sequence > ? ORDER BY e.number DESC LIMIT {_MOST_REPLAYED}",
             session.stream.id,
-            after,
+            min(after, schema.LARGEST),
         )
         past = []
         for episode in reversed(rows):

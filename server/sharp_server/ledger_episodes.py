@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sharp_server import schema
 from sharp_server.errors import Refusal
 from sharp_server.ledger_ingest import EpisodeRow, episodes_where, label_texts
 from sharp_server.ledger_learners import NewVersion, publish
@@ -65,7 +66,9 @@ def park(connection: sqlite3.Connection, episode: int, reason: str, detail: str)
 
 def parked(connection: sqlite3.Connection, learner: int, number: int) -> EpisodeRow:
     """A parked episode by its number, or the refusal that fits."""
-    found = episodes_where(connection, "e.learner = ? AND e.number = ?", learner, number)
+    found = (
+        [] if number > schema.LARGEST else episodes_where(connection, "e.learner = ? AND e.number = ?", learner, number)
+    )
     if not found or found[0].state in ("learned", "discarded"):
         raise Refusal("EPISODE_NOT_FOUND", f"no unlearned episode {number}", episode=number, fields=("episode",))
     if found[0].state != "parked":

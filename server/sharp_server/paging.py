@@ -13,6 +13,7 @@ T = TypeVar("T")
 Key = str | int
 
 _DEFAULT, _MOST = 50, 1000
+_LONGEST_TOKEN = 1024
 
 
 def page(
@@ -35,6 +36,8 @@ def _write(kind: str, last: Key) -> str:
 
 def _read(token: str, kind: str, of_type: type | None) -> Key:
     invalid = Refusal("PAGE_TOKEN_INVALID", "the page token is not one of this list", fields=("page_token",))
+    if len(token) > _LONGEST_TOKEN:
+        raise invalid
     try:
         found = json.loads(base64.urlsafe_b64decode(token.encode()))
     except (ValueError, RecursionError):

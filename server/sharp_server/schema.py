@@ -18,6 +18,9 @@ class OtherFormat(RuntimeError):  # noqa: N818 (says what is the matter)
     """What is on disk was written by another version of the server, and is sound as far as anybody can tell."""
 
 
+LARGEST = 2**63 - 1
+"""Number that a column can hold; the wire has larger ones."""
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS learners (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, uid TEXT NOT NULL UNIQUE,

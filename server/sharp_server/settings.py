@@ -16,10 +16,11 @@ from sharp.v1 import label_pb2, learner_pb2
 from sharp_engine.architecture import LARGEST_SMALL_IMAGE, settle
 from sharp_engine.config import BackboneConfig, to_dict
 from sharp_server.config import ServerConfig
-from sharp_server.decode import check_shape
+from sharp_server.decode import MOST_SIDES, check_shape
 from sharp_server.errors import Refusal, short
 
 _MOST_OVERRIDES = 100
+_LONGEST_OVERRIDE = 10_000
 _NOT_TAKEN = ("device", "stream.boundaries", "seed", "architecture.input_shape")
 _FILES = ("architecture.pretrained", "architecture.backbone.weights")
 _KINDS: dict[int, str] = {label_pb2.LABEL_KIND_TEXT: "string", label_pb2.LABEL_KIND_NUMBER: "integer"}
@@ -49,6 +50,8 @@ def engine_config(config: learner_pb2.LearnerConfig, server: ServerConfig) -> en
     for key, text in config.overrides.items():
         if key in _NOT_TAKEN:
             raise _invalid(key, text, "this setting is not taken here")
+        if len(text) > _LONGEST_OVERRIDE:
+            raise _invalid(short(key), text, f"a value has at most {_LONGEST_OVERRIDE} characters")
         try:
             value: Any = json.loads(text)
         except (ValueError, RecursionError):
@@ -58,7 +61,7 @@ def engine_config(config: learner_pb2.LearnerConfig, server: ServerConfig) -> en
         raise _invalid("seed", config.seed, "a seed is less than 2^63")
     options["seed"] = config.seed
     if config.input_shape:
-        shape = tuple(config.input_shape)
+        shape = tuple(config.input_shape[:MOST_SIDES])
         if min(shape) < 1 or len(shape) not in (1, 3):
             raise _invalid("input_shape", list(shape), "must be [features] or [channels, height, width]")
         check_shape(shape, server.limits, "config.input_shape")

@@ -556,6 +556,84 @@ def test_a_snapshot_of_a_device_that_does_not_exist_here_names_it_and_loads_onto
         Learner.load(path, device="nowhere")
 
 
+def of_layers(*units: int) -> list[dict[str, Any]]:
+    return [{"kind": "linear", "units": count, "pool": False} for count in units]
+
+
+POOLS = [{"kind": "conv", "units": 1, "pool": True}] * 12 + of_layers(1)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {("input_shape",): [1_000_000_000]},
+        {("input_shape",): [2**25]},
+        {("input_shape",): [1, 4096, 4096]},
+        {("config", "architecture", "layers"): of_layers(30_000, 30_000, 30_000)},
+        {("config", "architecture", "layers"): of_layers(*[24] * 100)},
+        {("config", "architecture", "layers"): POOLS, ("input_shape",): [1, 2**30, 2**30]},
+        {("config", "architecture", "layers"): POOLS, ("input_shape",): [1, 2**12, 2**12]},
+    ],
+    ids=str,
+)
+def test_a_network_that_the_file_does_not_hold_is_never_built(
+    claims: dict[Any, Any],
+    opened: tuple[Tensors, Description],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tensors, description = opened
+    for place, value in claims.items():
+        description = replaced(description, place, value)
+    monkeypatch.setattr(Learner, "build", lambda *_, **__: pytest.fail("it was built"))
+    with pytest.raises(SnapshotError):
+        Learner.load(forged(tmp_path, tensors, description))
+
+
+def test_memories_that_would_unfold_to_far_more_than_the_file_are_not_unfolded_at_once(
+    opened: tuple[Tensors, Description], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors, description = opened
+    count = 300_000  # activations without a channel: 16 bytes each in the file, a whole activation each in memory
+    nothing = {
+        "stm.0.data": torch.zeros(0, dtype=torch.uint8),
+        "stm.0.offsets": torch.zeros(count + 1, dtype=torch.int64),
+        "stm.0.scales": torch.zeros(count, 2),
+        "stm.0.channels": torch.zeros_like(tensors["stm.0.channels"]),
+    }
+    sizes: list[int] = []
+    whole = snapshot.unpack
+
+    def watched(packed: Any, shape: tuple[int, ...]) -> Tensor:
+        unpacked = whole(packed, shape)
+        sizes.append(unpacked.numel())
+        return unpacked
+
+    monkeypatch.setattr(snapshot, "unpack", watched)
+    sparse = replaced(description, ("stm", 0, "sparse"), True)
+    Learner.load(forged(tmp_path, tensors | nothing, sparse))
+    assert sum(sizes) >= count * tensors["stm.0.channels"].numel() and max(sizes) <= 1 << 22
+
+
+def test_long_term_memory_that_would_take_far_more_room_than_it_holds_is_refused(
+    opened: tuple[Tensors, Description], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors, description = opened
+    mask = torch.zeros_like(tensors["ltm.0.mask"])
+    mask[0] = True
+    deep = {"ltm.0.mask": mask, "ltm.0.vectors": torch.ones(100_000, 1)}
+    monkeypatch.setattr(snapshot, "_LARGEST_GRID", 1_000_000)
+    monkeypatch.setattr(snapshot, "_GRID_PROPORTION", 16)
+    with pytest.raises(SnapshotError, match="room"):
+        Learner.load(forged(tmp_path, tensors | deep, description))
+
+
+def test_more_episodes_than_can_be_counted_are_refused(opened: tuple[Tensors, Description], tmp_path: Path) -> None:
+    tensors, description = opened
+    with pytest.raises(SnapshotError, match="episodes"):
+        Learner.load(forged(tmp_path, tensors, replaced(description, ("episodes",), 2**63 - 1)))
+
+
 def test_labels_that_are_not_unique_are_refused(opened: tuple[Tensors, Description], tmp_path: Path) -> None:
     tensors, description = opened
     pairs = description["labels"]["pairs"]

@@ -41,6 +41,13 @@ def bomb() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
 
 
+def jpeg_of_scans(count: int) -> bytes:
+    """A JPEG that has its scan over and over; each one is decoded over the whole image."""
+    whole = image("L", (8, 8), "JPEG")
+    start = whole.rindex(b"\xff\xda")
+    return whole[:start] + whole[start:-2] * count + whole[-2:]
+
+
 @pytest.mark.parametrize(
     ("message", "shape", "reason"),
     [
@@ -64,6 +71,9 @@ def bomb() -> bytes:
         (images(image("RGB", (8, 8))[:60]), None, "IMAGE_MALFORMED"),
         (images(image("RGB", (8, 8), "JPEG")[:30]), None, "IMAGE_MALFORMED"),
         (images(bomb()), None, "IMAGE_TOO_LARGE"),
+        (images(*[image("L", (100, 100))] * 9), None, "TOO_MANY_EXAMPLES"),
+        (images(jpeg_of_scans(101)), None, "IMAGE_MALFORMED"),
+        (inputs(U8, [1, 4] + [1] * 100_000, b"1234"), (4,), "SHAPE_MISMATCH"),
         (images(image("L", (8, 8)), image("L", (9, 8))), None, "SHAPE_MISMATCH"),
         (images(image("L", (8, 8))), (12,), "SHAPE_MISMATCH"),
         (images(image("L", (8, 8))), (1, 9, 9), "SHAPE_MISMATCH"),

@@ -13,7 +13,7 @@ import sharp_engine
 import sharp_server
 from sharp.v1 import errors_pb2
 from sharp_engine.errors import SharpError
-from sharp_server.errors import CODES, REASONS, TABLE, JournalUnavailable, Refusal, answer_for
+from sharp_server.errors import CODES, REASONS, TABLE, JournalUnavailable, Refusal, answer_for, short
 
 INTERNAL_BY_NATURE = {
     "SharpError",
@@ -76,3 +76,16 @@ def test_a_full_disk_is_told_as_such_and_a_bug_with_an_incident_only(caplog: pyt
 def test_no_path_leaves_with_an_error_of_a_library() -> None:
     answer = answer_for(sharp_engine.ConfigError("cannot read weights from /srv/weights/a.pt: no"))
     assert "srv" not in answer.message and "srv" not in str(answer.metadata)
+
+
+def test_what_is_told_is_short_and_has_no_path_however_long_the_value_was() -> None:
+    long = "x" * 50_000_000  # a search that begins at every letter would not come back
+    refusal = Refusal("LEARNER_NOT_FOUND", f"there is no {long}", learner=long, path="cannot read /srv/data/secret.db")
+    answer = answer_for(refusal, long)
+    assert len(answer.message) <= 1000 and all(len(value) <= 200 for value in answer.metadata.values())
+    assert answer.metadata["path"] == "cannot read …"
+    assert short("a/b and ../../up and C:/x/y and one/two/three.py") == "a/b and … and C:… and …"
+
+
+def test_a_method_that_is_not_offered_is_no_fault_of_the_server() -> None:
+    assert answer_for(NotImplementedError()).code is grpc.StatusCode.UNIMPLEMENTED

@@ -1,0 +1,124 @@
+"""A PNG reaches the decoder only if the decoder can't fail on it: it would take the server with it."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.io import ImageReadMode, decode_image
+
+from sharp.v1 import tensor_pb2
+from sharp_server import png
+from sharp_server.config import LimitsConfig
+from sharp_server.decode import examples_of
+
+RANDOM = np.random.default_rng(0)
+CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+
+
+def part(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def made(
+    raw: bytes,
+    size: tuple[int, int] = (8, 8),
+    depth: int = 8,
+    colour: int = 0,
+    interlaced: int = 0,
+    before: bytes = b"",
+) -> bytes:
+    """A PNG of these rows, whatever they are."""
+    header = struct.pack(">IIBBBBB", *size, depth, colour, 0, 0, interlaced)
+    return png.SIGNATURE + part(b"IHDR", header) + before + part(b"IDAT", zlib.compress(raw)) + part(b"IEND", b"")
+
+
+def rows(width: int, height: int, depth: int = 8, colour: int = 0) -> bytes:
+    length = (width * CHANNELS[colour] * depth + 7) // 8
+    return b"".join(b"\x00" + RANDOM.bytes(length) for _ in range(height))
+
+
+def interlaced_rows(width: int, height: int, colour: int) -> bytes:
+    raw = b""
+    for x, y, dx, dy in (
+        (0, 0, 8, 8),
+        (4, 0, 8, 8),
+        (0, 4, 4, 8),
+        (2, 0, 4, 4),
+        (0, 2, 2, 4),
+        (1, 0, 2, 2),
+        (0, 1, 1, 2),
+    ):
+        columns, count = len(range(x, width, dx)), len(range(y, height, dy))
+        raw += rows(columns, count, 8, colour) if columns else b""
+    return raw
+
+
+def saved(mode: str, size: tuple[int, int]) -> bytes:
+    shape = (size[1], size[0], len(mode)) if mode in ("RGB", "RGBA", "LA") else (size[1], size[0])
+    picture = Image.fromarray(RANDOM.integers(0, 255, shape, dtype=np.uint8))
+    out = io.BytesIO()
+    picture.convert(mode).save(out, "PNG", optimize=True)
+    return out.getvalue()
+
+
+def pixels(data: bytes, mode: ImageReadMode) -> torch.Tensor:
+    return decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode)
+
+
+@pytest.mark.parametrize("size", [(8, 8), (1, 1), (33, 17)], ids=str)
+def test_whole_images_keep_their_pixels(size: tuple[int, int]) -> None:
+    files = [saved(mode, size) for mode in ("L", "LA", "RGB", "RGBA", "P", "1")]
+    files += [made(rows(*size, 16, colour), size, 16, colour) for colour in (0, 2, 4, 6)]
+    files += [made(interlaced_rows(*size, colour), size, 8, colour, 1) for colour in (0, 2, 6)]
+    for data in files:
+        for mode in (ImageReadMode.GRAY, ImageReadMode.RGB):
+            assert torch.equal(pixels(data, mode), pixels(png.rewritten(data), mode))
+
+
+def test_texts_and_profiles_stay_behind() -> None:
+    bomb = part(b"iCCP", b"p\x00\x00" + zlib.compress(bytes(1 << 20))) + part(b"tEXt", b"k\x00" + b"v" * 1000)
+    data = made(rows(8, 8), before=bomb)
+    assert b"iCCP" in data and b"iCCP" not in png.rewritten(data) and b"tEXt" not in png.rewritten(data)
+
+
+GOOD = rows(8, 8)
+HOSTILE = {
+    "no pixels": made(b""),
+    "too few pixels": made(GOOD[:-1]),
+    "too many pixels": made(GOOD + b"\x00"),
+    "too few of 16 bits": made(GOOD, depth=16),
+    "a filter that does not exist": made(b"\x05" + GOOD[1:]),
+    "too few of an interlaced image": made(interlaced_rows(8, 8, 0)[:-1], interlaced=1),
+    "no palette": made(GOOD, colour=3),
+    "an empty palette": made(GOOD, colour=3, before=part(b"PLTE", b"")),
+    "a palette of a grey image": made(GOOD, before=part(b"PLTE", b"\x00" * 3)),
+    "a palette that is too long": made(GOOD, colour=3, before=part(b"PLTE", b"\x00" * 771)),
+    "an unknown part that decides": made(GOOD, before=part(b"QQQQ", b"")),
+    "a second header": made(GOOD, before=part(b"IHDR", struct.pack(">IIBBBBB", 99, 99, 8, 0, 0, 0, 0))),
+    "a depth that does not exist": made(GOOD, depth=3),
+    "a colour that does not exist": made(GOOD, colour=5),
+    "an interlacing that does not exist": made(GOOD, interlaced=2),
+    "a checksum that is wrong": made(GOOD)[:-17] + b"\x00" + made(GOOD)[-16:],
+    "no end": made(GOOD)[:-12],
+    "pixels in several places": made(GOOD)[:-12] + part(b"tEXt", b"") + part(b"IDAT", b"x") + part(b"IEND", b""),
+    "a header alone": made(GOOD)[:33],
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_the_decoder_could_fail_on_never_reaches_it(name: str) -> None:
+    with pytest.raises(png.Malformed):
+        png.rewritten(HOSTILE[name])
+
+
+def test_sixteen_bits_are_taken_as_their_upper_eight() -> None:
+    raw = b"".join(b"\x00" + bytes(v for x in range(8) for v in (30 * x, 255)) for _ in range(8))
+    images = tensor_pb2.EncodedImages(images=[made(raw, depth=16)])
+    examples = examples_of(tensor_pb2.Inputs(images=images), None, LimitsConfig())
+    np.testing.assert_array_equal(examples.x[0, 0, 0], np.arange(8) * 30)
