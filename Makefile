@@ -1,42 +1,57 @@
-# Everything a newcomer or CI runs. `make env` makes .venv with all that is needed; the other targets do that by
-# themselves where it is missing or older than pyproject.toml.
+# Everything a newcomer or CI runs. Each target makes .venv by itself where it is missing or older than pyproject.toml.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := sharp_engine proto client cli server benchmarks tests
+SOURCES := sharp_engine proto client cli server benchmarks demo examples tests
+FORGET ?= 3
 
-.PHONY: env test test-clients image-check lint format types imports unit
+.DEFAULT_GOAL := help
+.PHONY: help env demo serve test test-clients image-check lint format types imports unit generate readme
 
-env: .venv/ready
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env: .venv/ready ## .venv with everything that is needed
 
 .venv/ready: pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch $@
+	@echo "making .venv: torch is large, so this takes some minutes the first time"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
 
-test: lint types imports unit
+demo: env ## learn digits without forgetting, survive a SIGKILL, forget FORGET=3; writes demo-report.html
+	@$(BIN)/python -m demo --forget $(FORGET)
 
-lint: env
+serve: env ## a server on localhost:50051 with its data in ./sharp-data, until Ctrl-C
+	@$(BIN)/sharp serve --data-folder sharp-data
+
+test: lint types imports unit ## every check and every test
+
+lint: env ## ruff: rules and format
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 
-format: env
+format: env ## ruff: mend what it can
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-types: env
+types: env ## mypy, strict
 	$(BIN)/mypy
 
-imports: env
+imports: env ## import-linter: who may import whom
 	$(BIN)/lint-imports
 
-unit: env
+unit: env ## the tests alone
 	$(BIN)/pytest
 
-# Stock clients of other projects against a running server: needs npm, so not part of `make test`.
-test-clients: env
+generate: env ## the stubs, from proto/
+	$(BIN)/python proto/generate.py
+
+readme: env ## the README's measured tables, from benchmarks/results
+	$(BIN)/python -m benchmarks.readme
+
+test-clients: env ## stock clients of other projects against a running server; needs npm, so not part of `make test`
 	$(BIN)/python tests/stock_clients/run.py
 
-# The container image, built on a stand-in base and run: needs root, Debian's buildah, debootstrap, podman and runc.
-image-check: env
+image-check: env ## the container, built on a stand-in base and run; needs root, buildah, debootstrap, podman and runc
 	$(BIN)/python -m tests.docker.image_check

@@ -23,15 +23,23 @@ from benchmarks.tables import ours, percent
 
 _PAGE = Template((Path(__file__).parent / "report.template.html").read_text(encoding="utf-8"))
 
+STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+"""The look that all reports share."""
+
 _MOST_RANKS = 8
 """Ranks shown one by one; higher ones are shown together."""
 
 
 def write_report(path: Path, result: Result) -> None:
     """Write the page, complete or not at all."""
+    write_whole(path, page(result))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file, complete or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(page(result), encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
 
 
@@ -47,6 +55,7 @@ def page(result: Result) -> str:
         f"seeds {', '.join(str(run.seed) for run in result.runs)}",
     ]
     return _PAGE.substitute(
+        style=STYLE,
         title=escape(f"SHARP on {settings['dataset']}"),
         subtitle=escape(" · ".join(subtitle)),
         figures=_headline(result),
