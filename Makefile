@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := sharp_engine proto client cli server benchmarks tests
 
-.PHONY: env test test-clients lint format types imports unit
+.PHONY: env test test-clients lint format types imports unit generate
 
 env: .venv/ready
 
@@ -32,6 +32,9 @@ imports: env
 
 unit: env
 	$(BIN)/pytest
+
+generate: env
+	$(BIN)/python proto/generate.py
 
 # Stock clients of other projects against a running server: needs npm, so not part of `make test`.
 test-clients: env
