@@ -276,7 +276,7 @@ def labels_of(labels: label_pb2.Labels, kind: str | None, examples: int) -> list
     found = "string" if which == "texts" else "integer"
     if kind is not None and found != kind:
         raise kind_mismatch(kind, found, "batch.labels")
-    values: list[Label] = list(labels.texts.values if which == "texts" else labels.numbers.values)
+    values: list[Any] = labels.texts.values[:] if which == "texts" else labels.numbers.values[:]
     if len(values) != examples:
         raise Refusal(
             "LABEL_COUNT_MISMATCH",
@@ -286,9 +286,9 @@ def labels_of(labels: label_pb2.Labels, kind: str | None, examples: int) -> list
             labels=len(values),
         )
     if which == "texts":
-        for i, text in enumerate(labels.texts.values):
+        for text in dict.fromkeys(values):
             if not 1 <= len(text) <= LONGEST_LABEL:
-                raise label_invalid(i)
+                raise label_invalid(values.index(text))
     return values
 
 

@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc  # type: ign
 
 from sharp.inference import open_inference_pb2, open_inference_pb2_grpc
 from sharp.v1 import admin_pb2, admin_pb2_grpc, learning_pb2, learning_pb2_grpc, prediction_pb2, prediction_pb2_grpc
-from sharp_server import logs, software
+from sharp_server import allocation, logs, software
 from sharp_server.access import Tokens, server_credentials
 from sharp_server.admin_service import AdminService
 from sharp_server.config import ConfigurationError, ServerConfig
@@ -49,6 +49,7 @@ SERVICES = tuple(
 def run(config: ServerConfig) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     logs.set_up(config.log)
+    allocation.keep_freed_memory()
     # The loop and the threads that compute share one interpreter lock: hand it over quickly.
     sys.setswitchinterval(0.001)
     folder = DataFolder(config.data.path)
@@ -94,6 +95,7 @@ async def _serve(config: ServerConfig, folder: DataFolder) -> int:
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
             loading.result()
+            allocation.forget_start_up()
             await _set_readiness(healthy, health_pb2.HealthCheckResponse.SERVING)
             _announce(config, port, http_port)
             await stopping
