@@ -1,18 +1,20 @@
 """Dynamic batching: predictions of one learner that come together are computed together, in the predictor's thread.
 
-A request alone waits for nobody. While a batch is computed, others gather; a few or more wait for others as long as
-more keep coming: on a core that busy they gain by it, for a large batch costs little more than a small one. Every
-request is answered wholly by one version: the model is taken when its batch starts. The event loop only hands over and
-receives; no torch runs on it.
+A request alone waits for nobody: the thread takes whatever waits at the moment it gets to run. It gives way to the
+event loop, so requests gather as long as there are more to take in on a busy core, and not a moment longer; no timer
+says how long. Every request is answered wholly by one version: the model is taken when its batch starts. The event loop
+only hands over and receives; no torch runs on it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -20,31 +22,38 @@ import torch
 from numpy.typing import NDArray
 
 from sharp_engine import Predictions
-from sharp_server.config import BatchingConfig
+from sharp_server.config import BatchingConfig, PredictorConfig
 from sharp_server.errors import Refusal
 from sharp_server.metrics import Metrics
 from sharp_server.models import Model
+from sharp_server.priority import give_way
 from sharp_server.registry import Owned
 
-_COMPANY = 4
-"""So many requests, in this batch or in the one before, mean that the core is busy and more are on their way."""
-
-_LOOK_SECONDS = 0.001
+_LOOK_SECONDS = 0.0005
 """Company that nobody joins within this time is complete."""
+
+
+@dataclass(slots=True)
+class Computed:
+    """What a batch gave: one for all its requests, so that what they share is converted once."""
+
+    model: Model
+    predictions: Predictions
+    shares: list[float]
+    distances: list[float]
+    seconds: float
+    """That the computation took."""
 
 
 @dataclass(slots=True)
 class Slice:
     """The part of a computed batch that belongs to one request."""
 
-    model: Model
-    predictions: Predictions
+    batch: Computed
     first: int
     end: int
     waited: float
     """Seconds in the queue."""
-    computed: float
-    """Seconds of the computation."""
 
 
 @dataclass(slots=True)
@@ -60,116 +69,129 @@ class _Waiting:
 class Batcher:
     """The predictor's thread and what waits for it, learner by learner."""
 
-    def __init__(self, config: BatchingConfig, threads: int, metrics: Metrics) -> None:
+    def __init__(self, config: BatchingConfig, predictor: PredictorConfig, metrics: Metrics) -> None:
         self._config, self._metrics = config, metrics
-        torch.set_num_threads(threads)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="predictor")
+        self._loop = asyncio.get_running_loop()
+        self._niceness = predictor.niceness
+        torch.set_num_threads(predictor.threads)
         self._lanes: dict[int, _Lane] = {}
+        self._ready: SimpleQueue[_Lane | None] = SimpleQueue()
+        """Lanes in which something waits, each at most once: learners take turns."""
         self.examples_waiting = 0
+        """Not answered yet, over all learners."""
+        self._thread = threading.Thread(target=self._work, name="predictor")
+        self._thread.start()
 
-    async def predict(self, owned: Owned, x: NDArray[Any], top: int, memories: int, novelty: bool) -> Slice:
+    def predict(self, owned: Owned, x: NDArray[Any], top: int, memories: int, novelty: bool) -> asyncio.Future[Slice]:
         """Answer for validated examples, together with whatever else waits for this learner."""
-        limit = self._config.queue_examples
-        if self.examples_waiting and self.examples_waiting + len(x) > limit:
+        count, limit = len(x), self._config.queue_examples
+        if self.examples_waiting and self.examples_waiting + count > limit:
             raise Refusal("QUEUE_FULL", "too many predictions are waiting", retry=0.05, limit=limit)
         lane = self._lanes.get(owned.id)
         if lane is None:
-            lane = self._lanes[owned.id] = _Lane(self, owned)
-        future: asyncio.Future[Slice] = lane.loop.create_future()
-        self.examples_waiting += len(x)
-        try:
-            lane.add(_Waiting(x, top, memories, novelty, future, time.perf_counter()))
-            return await future
-        finally:
-            self.examples_waiting -= len(x)
+            lane = self._lanes[owned.id] = _Lane(owned)
+        future: asyncio.Future[Slice] = self._loop.create_future()
+        self.examples_waiting += count
+        lane.queue.append(_Waiting(x, top, memories, novelty, future, time.perf_counter()))
+        self._announce(lane)
+        return future
 
     def forget(self, owned: Owned) -> None:
         """A learner was deleted."""
         self._lanes.pop(owned.id, None)
 
     def close(self) -> None:
-        """End the thread."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """End the thread, after the batch that it has in hand."""
+        self._ready.put(None)
+
+    def _announce(self, lane: _Lane) -> None:
+        if not lane.announced:
+            lane.announced = True
+            self._ready.put(lane)
+
+    # ---- the predictor's thread ---------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        give_way(self._niceness)
+        while (lane := self._ready.get()) is not None:
+            if self._config.longest_wait_ms:
+                self._wait_for_company(lane)
+            lane.announced = False  # before the queue is looked at: whoever comes later announces it again
+            batch = lane.take(self._config.largest_batch)
+            if lane.queue:
+                self._announce(lane)
+            if batch:
+                self._compute(lane.owned, batch)
+
+    def _wait_for_company(self, lane: _Lane) -> None:
+        """Several requests wait for others while more keep coming and no other learner's do; one alone does not."""
+        seen, longest = 1, self._config.longest_wait_ms / 1000.0
+        while seen < (waiting := len(lane.queue)) < self._config.largest_batch and self._ready.empty():
+            left = lane.queue[0].came + longest - time.perf_counter()
+            if left <= 0:
+                break
+            seen = waiting
+            time.sleep(min(left, _LOOK_SECONDS))
+
+    def _compute(self, owned: Owned, batch: list[_Waiting]) -> None:
+        model, begun = owned.model, time.perf_counter()
+        asked = [waiting for waiting in batch if not waiting.future.done()]  # the others have gone
+        result: Computed | Exception | None = None
+        try:
+            if asked:
+                found = _predict(model, asked)
+                took = time.perf_counter() - begun
+                result = Computed(model, found, found.share.tolist(), found.distance.tolist(), took)
+        except Exception as error:  # told to every caller of the batch
+            result = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._finish, owned, batch, asked, result, begun)
+
+    # ---- the event loop again -----------------------------------------------------------------------------------
+
+    def _finish(
+        self,
+        owned: Owned,
+        batch: list[_Waiting],
+        asked: list[_Waiting],
+        result: Computed | Exception | None,
+        begun: float,
+    ) -> None:
+        for waiting in batch:
+            self.examples_waiting -= len(waiting.x)
+        first = 0
+        for waiting in asked:
+            end = first + len(waiting.x)
+            if waiting.future.done():
+                pass
+            elif isinstance(result, Computed):
+                waiting.future.set_result(Slice(result, first, end, begun - waiting.came))
+            elif result is not None:
+                waiting.future.set_exception(result)
+            first = end
+        metrics = self._metrics
+        metrics.queue_seconds.observe(begun - batch[0].came)
+        if isinstance(result, Computed):
+            metrics.compute_seconds.observe(result.seconds)
+            metrics.batch_examples.observe(first)
+            owned.predicted.add(first)
 
 
 class _Lane:
-    """What waits for one learner. At most one batch of a learner is under way, so learners take turns."""
+    """What waits for one learner: the event loop appends, the predictor's thread takes."""
 
-    def __init__(self, batcher: Batcher, owned: Owned) -> None:
-        self._batcher, self._owned = batcher, owned
-        self.loop = asyncio.get_running_loop()
-        self._queue: deque[_Waiting] = deque()
-        self._scheduled: asyncio.Handle | None = None
-        self._computing = False
-        self._together = 1
-        """Requests of the batch before: whether company may be expected."""
-        self._seen = 0
-        """Requests that waited at the last look."""
+    def __init__(self, owned: Owned) -> None:
+        self.owned = owned
+        self.queue: deque[_Waiting] = deque()
+        self.announced = False
 
-    def add(self, waiting: _Waiting) -> None:
-        self._queue.append(waiting)
-        if not self._computing and self._scheduled is None:
-            # After whatever else the loop has in hand: requests that arrived at the same time go together.
-            self._scheduled = self.loop.call_soon(self._start)
-
-    def _start(self) -> None:
-        self._scheduled = None
-        config, queue = self._batcher._config, self._queue
-        if not queue or self._computing:
-            return
-        if len(queue) > max(self._seen, 1) and max(len(queue), self._together) >= _COMPANY:
-            self._seen = len(queue)
-            left = queue[0].came + config.longest_wait_ms / 1000.0 - time.perf_counter()
-            if left > 0 and sum(len(w.x) for w in queue) < config.largest_batch:
-                self._scheduled = self.loop.call_later(min(left, _LOOK_SECONDS), self._start)
-                return
-        self._seen = 0
-        batch: list[_Waiting] = []
-        examples = 0
-        while queue and (not batch or examples + len(queue[0].x) <= config.largest_batch):
-            waiting = queue.popleft()
-            if waiting.future.done():  # the caller has gone
-                continue
-            batch.append(waiting)
-            examples += len(waiting.x)
-        if not batch:
-            return
-        self._together = len(batch)
-        self._computing = True
-        self._batcher._thread.submit(self._compute, batch, self._owned.model)
-
-    def _compute(self, batch: list[_Waiting], model: Model) -> None:
-        """In the predictor's thread."""
-        begun = time.perf_counter()
-        result: Predictions | Exception
-        try:
-            result = _predict(model, batch)
-        except Exception as error:  # told to every caller of the batch
-            result = error
-        took = time.perf_counter() - begun
-        self.loop.call_soon_threadsafe(self._finish, batch, model, result, begun, took)
-
-    def _finish(
-        self, batch: list[_Waiting], model: Model, result: Predictions | Exception, begun: float, took: float
-    ) -> None:
-        self._computing = False
-        if self._queue and self._scheduled is None:
-            self._scheduled = self.loop.call_soon(self._start)
-        first = 0
-        metrics = self._batcher._metrics
-        for waiting in batch:
-            end = first + len(waiting.x)
-            waited = begun - waiting.came
-            if not waiting.future.done():
-                if isinstance(result, Exception):
-                    waiting.future.set_exception(result)
-                else:
-                    waiting.future.set_result(Slice(model, result, first, end, waited, took))
-            first = end
-        metrics.queue_seconds.observe(begun - batch[0].came)
-        metrics.compute_seconds.observe(took)
-        metrics.batch_examples.observe(first)
-        self._owned.predicted.add(first)
+    def take(self, largest: int) -> list[_Waiting]:
+        """Who is computed together: as many as fit, and at least one if anyone waits."""
+        queue, batch, examples = self.queue, list[_Waiting](), 0
+        while queue and (not batch or examples + len(queue[0].x) <= largest):
+            batch.append(queue.popleft())
+            examples += len(batch[-1].x)
+        return batch
 
 
 def _predict(model: Model, batch: list[_Waiting]) -> Predictions:

@@ -128,7 +128,9 @@ class BatchingConfig:
 
     largest_batch: int = setting(256, "Examples computed at once, unless one request brings more.")
     longest_wait_ms: float = setting(
-        10.0, "Longest time that requests wait for others, while more keep coming; one alone never waits."
+        0.0,
+        "Longest time that several requests wait for others, while more keep coming; one alone never waits. "
+        "0: they gather only while the batch before them is computed and the core has requests to take in.",
     )
     queue_examples: int = setting(16_384, "Examples that may wait for prediction, over all learners.")
 
@@ -163,10 +165,14 @@ class PredictorConfig:
     """Where predictions are computed."""
 
     threads: int = setting(1, "Threads that one prediction computes with.")
+    niceness: int = setting(
+        5, "How far computing predictions gives way to taking requests in, 0 to 19: they gather meanwhile. Linux only."
+    )
     device: str = setting("auto", "Where predictions compute: auto, cpu, cuda, cuda:0, mps.")
 
     def __post_init__(self) -> None:
         _at_least("predictor", self, 1, "threads")
+        _require(0 <= self.niceness <= 19, "predictor.niceness", self.niceness, "0 to 19")
 
 
 @dataclass(frozen=True)

@@ -308,11 +308,12 @@ def labels_of(labels: label_pb2.Labels, kind: str | None, examples: int) -> list
             examples=examples,
             labels=len(given),
         )
+    values: list[Any] = given[:]
     if which == "texts":
-        for i, text in enumerate(labels.texts.values):
+        for text in dict.fromkeys(values):
             if not 1 <= len(text) <= LONGEST_LABEL:
-                raise label_invalid(i)
-    return list(given)
+                raise label_invalid(values.index(text))
+    return values
 
 
 def label_of(label: label_pb2.Label, kind: str | None) -> Label:

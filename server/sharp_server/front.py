@@ -53,7 +53,7 @@ class Front:
         self.publisher = Publisher(config, folder, self.journal)
         self.supervisor = Supervisor(config, folder, self.journal, self.registry, self.publisher, self.metrics)
         self.creation = Creation(config, folder, self.journal, self.registry)
-        self.batcher = Batcher(config.batching, config.predictor.threads, self.metrics)
+        self.batcher = Batcher(config.batching, config.predictor, self.metrics)
         self.changes = Changes(
             config, folder, self.journal, self.registry, self.publisher, self.supervisor, self.batcher, self.metrics
         )

@@ -172,13 +172,13 @@ def _elements(data: bytes, shape: tuple[int, ...], limits: LimitsConfig) -> list
 
 
 def _response(request: pb.ModelInferRequest, part: Slice, outputs: list[str]) -> pb.ModelInferResponse:
-    found, span, model = part.predictions, slice(part.first, part.end), part.model
+    found, span, model = part.batch.predictions, slice(part.first, part.end), part.batch.model
     labels: list[Any] = found.labels[span]
     response = pb.ModelInferResponse(model_name=request.model_name, model_version=str(model.version), id=request.id)
     for key, value in (
         ("episodes_learned", model.episodes),
         ("queue_us", int(part.waited * 1e6)),
-        ("compute_us", int(part.computed * 1e6)),
+        ("compute_us", int(part.batch.seconds * 1e6)),
     ):
         response.parameters[key].int64_param = value
     for name in outputs:

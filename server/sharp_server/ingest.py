@@ -21,7 +21,7 @@ from sharp_server.config import ServerConfig
 from sharp_server.decode import Examples, examples_of, inputs_need_thread, labels_of
 from sharp_server.errors import Refusal
 from sharp_server.journal import Journal
-from sharp_server.ledger_ingest import Arrival, EpisodeRow, StreamRow
+from sharp_server.ledger_ingest import Arrival, EpisodeRow, Ordinals, StreamRow
 from sharp_server.registry import Owned
 from sharp_server.segmentation import Cut, StreamSegmenter
 from sharp_server.settings import check_architecture
@@ -171,8 +171,6 @@ class Session:
                 return
         # From here to `submit` nothing waits: what is decided about the learner and what is written agree.
         owned.input_shape, owned.label_kind = shape, "string" if isinstance(labels[0], str) else "integer"
-        fresh = {ordinal: label for label, ordinal in zip(labels, y.tolist(), strict=True)
-                 if ordinal not in owned.on_disk}  # fmt: skip
         arrival = Arrival(
             learner=owned.id,
             stream=self.stream.id,
@@ -181,7 +179,7 @@ class Session:
             dtype=examples.dtype,
             x=examples.data,
             y=y.tobytes(),
-            new_classes=tuple((ordinal, json.dumps(label)) for ordinal, label in sorted(fresh.items())),
+            new_classes=self._fresh(labels, y),
             settled=None if owned.settled_on_disk else (json.dumps(shape), owned.label_kind),
             cuts=tuple(cuts),
         )
@@ -200,10 +198,10 @@ class Session:
             self._threads, examples_of, batch.inputs, self.owned.input_shape, self._config.limits
         )
 
-    def _ordinals(self, labels: list[str | int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    def _ordinals(self, labels: list[str | int]) -> Ordinals:
         """The classes' ordinals; classes met for the first time get the next ones."""
         known = self.owned.known
-        new = list(dict.fromkeys(label for label in labels if label not in known))
+        new = [label for label in dict.fromkeys(labels) if label not in known]
         if new:
             limit = self._config.limits.classes
             if len(known) + len(new) > limit:
@@ -212,11 +210,16 @@ class Session:
             for label in new:
                 known[label] = self.owned.next_class
                 self.owned.next_class += 1
-        return np.fromiter((known[label] for label in labels), np.int32, len(labels))
+        return np.fromiter(map(known.__getitem__, labels), np.int32, len(labels))
 
-    async def _segment(
-        self, examples: Examples, y: np.ndarray[tuple[int], np.dtype[np.int32]], epoch: int
-    ) -> list[Cut]:
+    def _fresh(self, labels: list[str | int], y: Ordinals) -> tuple[tuple[int, str], ...]:
+        """(ordinal, label as JSON) of classes that are not in the journal yet."""
+        if self.owned.on_disk.issuperset(y.tolist()):
+            return ()
+        classes = dict(zip(y.tolist(), labels, strict=True))
+        return tuple((o, json.dumps(classes[o])) for o in sorted(classes.keys() - self.owned.on_disk))
+
+    async def _segment(self, examples: Examples, y: Ordinals, epoch: int) -> list[Cut]:
         loop = asyncio.get_running_loop()
         lost: list[Cut] = []
         if self._segmenter is None or self._epoch != epoch:

@@ -23,7 +23,7 @@ from sharp.inference import open_inference_pb2, open_inference_pb2_grpc
 from sharp.v1 import admin_pb2, admin_pb2_grpc, learning_pb2, learning_pb2_grpc, prediction_pb2, prediction_pb2_grpc
 from sharp_engine import ConfigError
 from sharp_engine.device import resolve_device
-from sharp_server import logs, software
+from sharp_server import allocation, logs, software
 from sharp_server.access import Tokens, server_credentials
 from sharp_server.admin_service import AdminService
 from sharp_server.config import ConfigurationError, ServerConfig
@@ -52,6 +52,7 @@ SERVICES = tuple(
 def run(config: ServerConfig, announce_json: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     logs.set_up(config.log)
+    allocation.keep_freed_memory()
     # The loop and the threads that compute share one interpreter lock: hand it over quickly.
     sys.setswitchinterval(0.001)
     folder = DataFolder(config.data.path)
@@ -101,6 +102,7 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
             loading.result()
+            allocation.forget_start_up()
             await _set_readiness(healthy, health_pb2.HealthCheckResponse.SERVING)
             _announce(config, port, http_port, announce_json)
             await stopping

@@ -9,8 +9,9 @@ from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 
-from sharp.v1 import label_pb2, prediction_pb2_grpc
 from sharp.v1 import prediction_pb2 as pb
+from sharp.v1 import prediction_pb2_grpc
+from sharp_engine import Predictions
 from sharp_server.batcher import Slice
 from sharp_server.config import LimitsConfig
 from sharp_server.decode import Examples, examples_of, inputs_need_thread
@@ -31,7 +32,29 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
 
     async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:  # noqa: N802
         """Predict the class of each example."""
-        return await self._answer(request, context)
+        owned = self._front.registry.get(request.learner)
+        limits = self._limits
+        top, memories, novelty = request.top_k, request.nearest_memories, request.novelty
+        if top > limits.top_k or memories > limits.nearest_memories:
+            _refuse_results(top, limits)
+        waited = decoding = 0.0
+        if request.min_model_version > owned.model.version:
+            begun = asyncio.get_running_loop().time()
+            left = context.time_remaining()
+            # A little before the deadline, so that the reason still reaches the client.
+            await owned.reach(
+                request.min_model_version,
+                limits.version_wait_seconds if left is None else left - min(0.1, 0.2 * max(left, 0.0)),
+            )
+            waited = asyncio.get_running_loop().time() - begun
+        if owned.model.predictor is None:
+            raise nothing_learned(owned)
+        if inputs_need_thread(request.inputs):
+            examples, decoding = await self._decoded(owned, request.inputs)
+        else:
+            examples = examples_of(request.inputs, owned.input_shape, limits)
+        part = await self._front.batcher.predict(owned, examples.x, top, memories, novelty)
+        return _response(part, top, memories, novelty, waited, decoding)
 
     async def PredictStream(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.PredictStreamRequest], context: Any
@@ -56,7 +79,7 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
                     if question is None:
                         ended = True
                     else:
-                        task = asyncio.ensure_future(self._answer(question.request, context))
+                        task = asyncio.ensure_future(self.Predict(question.request, context))
                         under_way.append((question.id, task))
                 while under_way and under_way[0][1].done():
                     number, task = under_way.popleft()
@@ -75,36 +98,11 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
             for _, task in under_way:
                 task.cancel()
 
-    async def _answer(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:
-        owned = self._front.registry.get(request.learner)
-        limits = self._limits
-        top, memories = request.top_k, request.nearest_memories
-        if top > limits.top_k or memories > limits.nearest_memories:
-            _refuse_results(top, limits)
-        waited = 0.0
-        if request.min_model_version > owned.model.version:
-            begun = asyncio.get_running_loop().time()
-            left = context.time_remaining()
-            # A little before the deadline, so that the reason still reaches the client.
-            await owned.reach(
-                request.min_model_version,
-                limits.version_wait_seconds if left is None else left - min(0.1, 0.2 * max(left, 0.0)),
-            )
-            waited = asyncio.get_running_loop().time() - begun
-        examples, decoding = await self.decoded(owned, request.inputs)
-        part = await self._front.batcher.predict(owned, examples.x, top, memories, request.novelty)
-        return _response(part, top, memories, request.novelty, waited, decoding)
-
-    async def decoded(self, owned: Owned, inputs: Any) -> tuple[Examples, float]:
-        """The examples of a request, and the seconds that decoding them took."""
-        shape = owned.input_shape
-        if owned.model.predictor is None:
-            raise nothing_learned(owned)
-        if not inputs_need_thread(inputs):
-            return examples_of(inputs, shape, self._limits), 0.0
+    async def _decoded(self, owned: Owned, inputs: Any) -> tuple[Examples, float]:
+        """Examples whose check is too much work for the event loop, and the seconds that it took."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        examples = await loop.run_in_executor(self._front.threads, examples_of, inputs, shape, self._limits)
+        examples = await loop.run_in_executor(self._front.threads, examples_of, inputs, owned.input_shape, self._limits)
         return examples, loop.time() - begun
 
 
@@ -133,39 +131,38 @@ def _item(number: int, task: asyncio.Task[pb.PredictResponse]) -> pb.PredictStre
     return pb.PredictStreamResponse(id=number, failure=answer_for(error).failure())
 
 
-def _seconds(value: float) -> Duration:
-    whole = int(value)
-    return Duration(seconds=whole, nanos=int((value - whole) * 1e9))
-
-
 def _response(
     part: Slice, top: int, memories: int, novelty: bool, waited: float, decoding: float
 ) -> pb.PredictResponse:
-    """One request's share of a computed batch."""
-    first, end, found, model = part.first, part.end, part.predictions, part.model
-    labels: Any = found.labels[first:end] if end - first != len(found.labels) else found.labels
+    """One request's share of a computed batch; field by field, which is ten times as fast as by keywords."""
+    first, end, batch = part.first, part.end, part.batch
+    found = batch.predictions
+    response = pb.PredictResponse()
+    labels: list[Any] = found.labels[first:end]
     if isinstance(labels[0], str):
-        wrapped = label_pb2.Labels(texts=label_pb2.TextLabels(values=labels))
+        response.labels.texts.values.extend(labels)
     else:
-        wrapped = label_pb2.Labels(numbers=label_pb2.NumberLabels(values=labels))
-    response = pb.PredictResponse(
-        labels=wrapped,
-        vote_shares=found.share[first:end].tolist(),
-        distances=found.distance[first:end].tolist(),
-        novelties=found.novelty[first:end].tolist() if novelty and found.novelty is not None else None,
-        model_version=model.version,
-        episodes_learned=model.episodes,
-        time_in_queue=_seconds(waited + part.waited),
-        time_in_compute=_seconds(decoding + part.computed),
-    )
+        response.labels.numbers.values.extend(labels)
+    response.vote_shares.extend(batch.shares[first:end])
+    response.distances.extend(batch.distances[first:end])
+    if novelty and found.novelty is not None:
+        response.novelties.extend(found.novelty[first:end].tolist())
+    response.model_version = batch.model.version
+    response.episodes_learned = batch.model.episodes
+    _set_seconds(response.time_in_queue, waited + part.waited)
+    _set_seconds(response.time_in_compute, decoding + batch.seconds)
     if top or memories:
         for i in range(first, end):
-            _add_details(response, part, i, top, memories)
+            _add_details(response, found, i, top, memories)
     return response
 
 
-def _add_details(response: pb.PredictResponse, part: Slice, i: int, top: int, memories: int) -> None:
-    found = part.predictions
+def _set_seconds(duration: Duration, value: float) -> None:
+    duration.seconds = whole = int(value)
+    duration.nanos = int((value - whole) * 1e9)
+
+
+def _add_details(response: pb.PredictResponse, found: Predictions, i: int, top: int, memories: int) -> None:
     details = response.details.add()
     for j, label in enumerate(found.top_labels[i][:top]):
         details.top_classes.add(

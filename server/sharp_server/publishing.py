@@ -7,14 +7,10 @@ examples go in the very transaction that records what was learned from them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import json
 import logging
-import os
 import sqlite3
-import sys
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,12 +26,13 @@ from sharp_server.journal import Journal
 from sharp_server.ledger_ingest import EpisodeRow
 from sharp_server.ledger_learners import NewSnapshot, NewVersion, SnapshotRow
 from sharp_server.models import Model, load_model, model_of
+from sharp_server.priority import give_way
 from sharp_server.registry import Owned
 
 log = logging.getLogger(__name__)
 
 _NICENESS = 10
-"""Of the thread that loads versions."""
+"""Of the thread that loads versions: predictions don't wait for one that is being loaded."""
 
 
 class Publisher:
@@ -43,7 +40,7 @@ class Publisher:
 
     def __init__(self, config: ServerConfig, folder: DataFolder, journal: Journal) -> None:
         self._config, self._folder, self._journal = config, folder, journal
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader", initializer=_give_way)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader", initializer=give_way, initargs=(_NICENESS,))
 
     async def off_loop(self, work: Any, *args: Any) -> Any:
         """Run something heavy in the loader's thread."""
@@ -154,13 +151,6 @@ class Publisher:
         path = self._folder.snapshot(owned.uid, row.name)
         model: Model = await self.off_loop(load_model, path, row.sha256, row.version, self._config.predictor.device)
         return model
-
-
-def _give_way() -> None:
-    """Let this thread compute when nothing else does: predictions don't wait for a version that is being loaded."""
-    with contextlib.suppress(OSError):
-        if sys.platform == "linux":  # elsewhere the number would be taken for a process's
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def ledger_classes(model: Model) -> str:
