@@ -1,7 +1,8 @@
 """Adadelta (Zeiler, 2012) for the weights of a phase, with torch's defaults: ρ = 0.9, ε = 10⁻⁶.
 
-The gradient of an absent connection is taken as zero, so its weight never moves. This is not `torch.optim.Adadelta`,
-whose first instance in a process imports torch's compiler: seconds of processor time before the first step.
+The gradient of an absent connection is taken as zero, so its weight never moves. The steps are those of
+`torch.optim.Adadelta` to the last bit, but its first instance in a process imports torch's compiler: seconds of
+processor time before the first step.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Adadelta:
             if mask is not None:
                 gradient.mul_(mask)
             squares.mul_(_RHO).addcmul_(gradient, gradient, value=1.0 - _RHO)
-            change = (changes + _EPSILON).div_(squares + _EPSILON).sqrt_().mul_(gradient)
+            change = (changes + _EPSILON).sqrt_().div_((squares + _EPSILON).sqrt_()).mul_(gradient)
             changes.mul_(_RHO).addcmul_(change, change, value=1.0 - _RHO)
             parameter.sub_(change, alpha=self._rate)
             parameter.grad = None
