@@ -23,8 +23,8 @@ from sharp_engine.errors import EpisodeStateError, SharpError
 from sharp_engine.labels import Label
 from sharp_engine.learner import Learner
 from sharp_engine.ltm import ClassMemory
+from sharp_engine.matcher import Matcher
 from sharp_engine.network import Network
-from sharp_engine.predictor import Matcher
 from sharp_engine.presets import preset
 
 

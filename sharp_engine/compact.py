@@ -34,12 +34,12 @@ class CompactLayer:
     def __call__(self, x: Tensor) -> Tensor:
         """Outputs after pooling and ReLU; pooling comes first: the same result for a quarter of the work."""
         if self.layer.kind == "linear":
-            return F.relu(F.linear(x.flatten(1), self.weight, self.bias))
+            return F.linear(x.flatten(1), self.weight, self.bias).relu_()
         if not self.weight.numel():  # no units, or units that nothing feeds: convolutions refuse to be empty
             height, width = (side // 2 if self.layer.pool else side for side in x.shape[2:])
             return F.relu(self.bias)[None, :, None, None].expand(len(x), -1, height, width)
         x = F.conv2d(x, self.weight, self.bias, padding=1)
-        return F.relu(F.max_pool2d(x, 2) if self.layer.pool else x)
+        return (F.max_pool2d(x, 2) if self.layer.pool else x).relu_()
 
     def connections(self) -> Tensor:
         """What the weights' gradient is multiplied with: 1 for existing connections, else 0."""

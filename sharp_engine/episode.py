@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sharp_engine import novelty
+from sharp_engine.adadelta import Adadelta
 from sharp_engine.compact import CompactNetwork, active_subnetwork
 from sharp_engine.config import LearnerConfig, MemoryConfig, TrainingConfig
 from sharp_engine.errors import NonFiniteLossError, SilentNetworkError
@@ -23,7 +24,6 @@ from sharp_engine.labels import Labels
 from sharp_engine.loss import supervised_contrastive_loss
 from sharp_engine.ltm import ClassMemory, LongTermMemory, remember
 from sharp_engine.network import Network
-from sharp_engine.optimiser import Adadelta
 from sharp_engine.packing import pack
 from sharp_engine.phase import FrozenOutputs, LiveNetwork
 from sharp_engine.predictor import Predictor
@@ -31,8 +31,8 @@ from sharp_engine.progress import Reporter
 from sharp_engine.rewiring import promote, reinitialise_idle, rewire, total_activations
 from sharp_engine.stm import Replay, ShortTermMemory, StoredClass, herd
 
-_CHUNK = 512
-"""Examples per forward outside of training."""
+_CHUNK = 128
+"""Examples per forward outside of training: small ones stay near the processor."""
 
 _HERDED = 4096
 """Most examples of a class among which herding looks."""
@@ -146,11 +146,15 @@ class EpisodeTrainer:
         if not bool((network.layers[-1].ranks >= 1).any()):
             raise SilentNetworkError("no output unit responds to the episode's examples: are they all zero?")
 
+    def live(self, network: Network) -> LiveNetwork:
+        """The units of the network that a phase trains, on top of what is frozen in this episode."""
+        return LiveNetwork(network, self._frozen, self._replay)
+
     def train(self, network: Network, generator: torch.Generator, reporter: Reporter) -> float:
         """Step 5: train the active units for the phase's epochs and write them back; return the phase's mean loss."""
         training = self._config.training
-        live = LiveNetwork(network, self._frozen, self._replay)
-        optimiser = Adadelta(live.parameters, lr=training.learning_rate) if live.parameters else None
+        live = self.live(network)
+        optimiser = Adadelta(live.parameters, live.existing, training.learning_rate) if live.parameters else None
         epochs, steps = self.epochs(training)
         losses = []
         for epoch in range(1, epochs + 1):
@@ -180,9 +184,7 @@ class EpisodeTrainer:
             z = live.represent(index, drawn)
             loss = supervised_contrastive_loss(z, y, self._config.training.temperature)
         if optimiser is not None:
-            optimiser.zero_grad()
             loss.backward()
-            live.mask_gradients()
             optimiser.step()
         return loss.detach()
 
@@ -210,9 +212,10 @@ def consolidate(
     generator: torch.Generator,
 ) -> Consolidated:
     """Steps 6 to 10: promote, fill STM, write LTM, purge STM, re-initialise idle units. Changes `network`, its copy."""
+    live = trainer.live(network)  # as the episode has trained it: promotion freezes more
     promote(network)
+    arrivals = list(_arrivals(network, live, trainer, episode.number, config, generator))
     subnetwork = active_subnetwork(network)
-    arrivals = list(_arrivals(network, subnetwork, trainer, episode.number, config, generator))
     stm = stm.admit(arrivals)
     ltm = _write(ltm, stm, network, subnetwork, episode.number, config.memory)
     ltm = novelty.calibrate(ltm, config.prediction.floor_quantile)
@@ -226,7 +229,7 @@ def consolidate(
 
 def _arrivals(
     network: Network,
-    subnetwork: CompactNetwork,
+    live: LiveNetwork,
     trainer: EpisodeTrainer,
     episode: int,
     config: LearnerConfig,
@@ -241,7 +244,7 @@ def _arrivals(
         members = members[torch.randperm(len(members), generator=generator).to(members.device)]
         if memory.stm_choice == "herding":
             members = members[:_HERDED]
-            z = torch.cat([subnetwork.f(subnetwork.g(trainer.features(part))) for part in members.split(_CHUNK)])
+            z = torch.cat([live.represent(part, None) for part in members.split(_CHUNK)])
             members = members[herd(z, most).to(members.device)]
         chosen = members[:most]
         h = torch.cat([network.run(trainer.features(part), 0, network.cut) for part in chosen.split(_CHUNK)])

@@ -154,7 +154,7 @@ class Network:
     def trace(self, x: Tensor, first: int = 0, last: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """For each layer: (units' ReLU outputs before pooling, what the next layer sees)."""
         for layer in self.layers[first:last]:
-            response = F.relu(layer.preactivation(x))
+            response = layer.preactivation(x).relu_()
             x = F.max_pool2d(response, 2) if layer.pool else response
             yield response, x
 

@@ -7,7 +7,7 @@ and trained in every step. A live unit never feeds a frozen one, so once a layer
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -16,15 +16,15 @@ from sharp_engine.compact import CompactLayer, indices, take
 from sharp_engine.network import Network
 from sharp_engine.stm import Replay
 
-_CHUNK = 512
-"""Examples per forward while frozen outputs are computed."""
+_CHUNK = 128
+"""Examples per forward while frozen outputs are computed: small ones stay near the processor."""
 
 
 class FrozenOutputs:
     """Outputs of the frozen units for an episode's examples and for replay, layer by layer.
 
     Level i is what layer i sees: level 0 are features, level i the outputs of the frozen units of layer i − 1. Deep
-    levels are kept first, within a number of bytes; what does not fit is computed again when it is asked for.
+    levels are kept first, within a number of bytes, once they are asked for; what does not fit is computed every time.
     """
 
     def __init__(
@@ -57,15 +57,29 @@ class FrozenOutputs:
 
     def stream(self, level: int, index: Tensor) -> Tensor:
         """Of some of the episode's examples: (n, frozen units, …)."""
+        if level in self._worth_keeping and level not in self._kept:
+            every = torch.arange(self._examples, device=index.device)
+            self._kept[level] = self._all(_channels_last(self._looked_up(level, part)) for part in every.split(_CHUNK))
+        return self._looked_up(level, index)
+
+    def _looked_up(self, level: int, index: Tensor) -> Tensor:
+        """From what is kept, or computed from the deepest level below that is."""
         if level == 0:
             return self._features(index)
-        if level not in self._worth_keeping:
-            return self._compute(level, self.stream(level - 1, index))
-        if level not in self._kept:
-            every = torch.arange(self._examples, device=index.device)
-            parts = [_channels_last(self._compute(level, self.stream(level - 1, part))) for part in every.split(_CHUNK)]
-            self._kept[level] = torch.cat(parts)
-        return _channels_first(self._kept[level][index])
+        if level in self._kept:
+            return _channels_first(self._kept[level][index])
+        return self._compute(level, self._looked_up(level - 1, index))
+
+    def _all(self, parts: Iterator[Tensor]) -> Tensor:
+        """Outputs for all examples, joined without holding them twice."""
+        first = next(parts)
+        every = first.new_empty(self._examples, *first.shape[1:])
+        every[: len(first)] = first
+        at = len(first)
+        for part in parts:
+            every[at : at + len(part)] = part
+            at += len(part)
+        return every
 
     def replayed(self, level: int, drawn: Tensor) -> Tensor:
         """Of some activations in short-term memory, from the cut on: (n, frozen units, …)."""
@@ -106,10 +120,11 @@ class LiveNetwork:
             self.layers.append(take(network.layers[index], live[index], sources))
             sources = torch.cat((frozen.units[index + 1], live[index]))
         self.parameters: list[Tensor] = []
-        self._masks: list[Tensor | None] = []
+        self.existing: list[Tensor | None] = []
+        """What each parameter's gradient is multiplied with, to keep absent connections at zero."""
         for layer in self.layers:
             self.parameters += [layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)]
-            self._masks += [layer.connections(), None]
+            self.existing += [layer.connections(), None]
 
     def represent(self, index: Tensor, drawn: Tensor | None) -> Tensor:
         """z of stream examples, and of replayed activations behind them: (n + replayed, active output units)."""
@@ -128,12 +143,6 @@ class LiveNetwork:
         if drawn is None or level < self._cut or (level == self._cut and level > self._first):
             return stream
         return torch.cat((stream, self._frozen.replayed(level, drawn)))
-
-    def mask_gradients(self) -> None:
-        """Keep absent connections at zero."""
-        for parameter, mask in zip(self.parameters, self._masks, strict=True):
-            if mask is not None and parameter.grad is not None:
-                parameter.grad.mul_(mask)
 
     def write_back(self) -> None:
         """Copy what was learned into the full network."""

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sharp_engine.adadelta import Adadelta
 from sharp_engine.architecture import Normaliser, settle
 from sharp_engine.backbone import read_weights
 from sharp_engine.compact import CompactNetwork
@@ -24,7 +25,6 @@ from sharp_engine.inputs import as_examples
 from sharp_engine.labels import LabelLike, Labels, as_labels
 from sharp_engine.loss import supervised_contrastive_loss
 from sharp_engine.network import HIGHEST_RANK, Network, build
-from sharp_engine.optimiser import Adadelta
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def pretrain(
         network, [torch.ones(layer.units, dtype=torch.bool, device=device) for layer in network.layers]
     )
     parameters = [p.requires_grad_(True) for layer in dense.layers for p in (layer.weight, layer.bias)]
-    optimiser = Adadelta(parameters, lr=config.training.learning_rate)
+    optimiser = Adadelta(parameters, [None] * len(parameters), config.training.learning_rate)
     losses = []
     for epoch in range(1, epochs + 1):
         total, steps = 0.0, 0
@@ -72,7 +72,6 @@ def pretrain(
                 continue
             z = dense.f(dense.g(normalise(examples[index].to(device))))
             loss = supervised_contrastive_loss(z, targets[index.to(device)], config.training.temperature)
-            optimiser.zero_grad()
             loss.backward()
             optimiser.step()
             total, steps = total + float(loss.detach()), steps + 1

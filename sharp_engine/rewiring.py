@@ -12,7 +12,7 @@ from torch import Tensor
 from sharp_engine.config import Selection
 from sharp_engine.network import HIGHEST_RANK, Layer, Network
 
-_CHUNK = 256
+_CHUNK = 64
 """Examples per forward while activations are summed: bounds the memory of wide layers."""
 
 
@@ -22,11 +22,8 @@ def total_activations(network: Network, h: Tensor, first: int) -> list[Tensor]:
     totals = [torch.zeros(layer.units, dtype=torch.float64, device=h.device) for layer in network.layers[first:]]
     for chunk in h.split(_CHUNK):
         for total, (response, _) in zip(totals, network.trace(chunk, first), strict=True):
-            total += (
-                response.flatten(2).sum((0, 2), dtype=torch.float64)
-                if response.ndim == 4
-                else response.sum(0, dtype=torch.float64)
-            )
+            per_example = response.sum((2, 3)) if response.ndim == 4 else response  # (n, units)
+            total += per_example.sum(0, dtype=torch.float64)
     return totals
 
 

@@ -109,14 +109,15 @@ def herd(z: Tensor, count: int) -> Tensor:
 
     z: (n, units) representations of one class.
     """
-    z = F.normalize(z.double(), dim=1)
+    z = F.normalize(z, dim=1)
+    lengths = (z * z).sum(1)
     mean = z.mean(0)
     total = torch.zeros_like(mean)
     taken = torch.zeros(len(z), dtype=torch.bool, device=z.device)
     order = []
     for step in range(1, min(count, len(z)) + 1):
         # ‖mean − (total + z)/step‖² up to a constant: 2·z·(total − step·mean) + ‖z‖²
-        cost = 2 * (z @ (total - step * mean)) + (z * z).sum(1)
+        cost = torch.addmv(lengths, z, total - step * mean, alpha=2.0)
         best = int(cost.masked_fill(taken, torch.inf).argmin())
         taken[best] = True
         total += z[best]

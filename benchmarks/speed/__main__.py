@@ -95,13 +95,14 @@ def _comparisons(title: str, rows: Sequence[Comparison], *, cpu: bool) -> Table:
 
 def _prediction(rows: Sequence[PredictionTimes]) -> Table:
     title = "Prediction against the dense forward and a matrix product, examples per second"
-    table = Table("batch", "memories", title=title, **_LOOK)
+    table = Table("batch", "memories", "in", title=title, **_LOOK)
     for column in ("ours", "theirs", "CPU ratio", "reach", "no novelty", "by wall"):
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
             str(row.batch),
             f"{row.classes} × {row.per_class}",
+            row.kind,
             f"{row.batch / row.full.ours.wall:,.0f}",
             f"{row.batch / row.full.baseline.wall:,.0f}",
             *_judged(row.full.cpu_ratio, row.full.target),

@@ -146,7 +146,7 @@ def run(options: SpeedOptions, tell: Tell = lambda _: None) -> SpeedResult:
             small, mnist, sizes.batches, sizes.memories, rounds=sizes.rounds, least_seconds=sizes.least_seconds
         )
         for times_of_size in steps:
-            tell(f"prediction: {times_of_size.full.name}")
+            tell(f"prediction: {times_of_size.kind}, {times_of_size.full.name}")
             result.prediction.append(times_of_size)
     if "snapshot" in options.parts:
         tell("snapshot: save and load")

@@ -1,18 +1,18 @@
 """Examples per second of `predict` against a floor: the dense network's bare forward and one bare matrix product.
 
-Long-term memories of any size are made up: each class lies around a direction of its own, near that of a class that was
-really learned and on its mask, so that examples are near some classes and far from others, as they are in use. That
-matters: `predict` leaves out classes that cannot win, and with memories of random directions, where any could, it falls
-back to looking at all of them (2.5 times the floor at 1000 × 50, batches of 64).
+Long-term memories of any size are made up, on the masks of classes that were really learned, in two kinds: in clusters,
+each class around a direction of its own near that of a learned one, as they are in use; and in random directions, where
+every memory of every class is about as near to an example as any other.
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,11 +28,16 @@ TARGET = 1.3
 """Of batches of at least `TARGET_BATCH`."""
 TARGET_BATCH = 64
 
+Kind = Literal["clusters", "random"]
+KINDS: tuple[Kind, ...] = ("clusters", "random")
+"""How the memories lie."""
+
 
 @dataclass(frozen=True)
 class PredictionTimes:
-    """One size of batch and memory."""
+    """One size of batch, and one size and kind of memory."""
 
+    kind: Kind
     batch: int
     classes: int
     per_class: int
@@ -44,6 +49,7 @@ class PredictionTimes:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
+            "memories": self.kind,
             "batch": self.batch,
             "classes": self.classes,
             "per_class": self.per_class,
@@ -55,7 +61,7 @@ class PredictionTimes:
         }
 
 
-def with_memories(learner: Learner, classes: int, per_class: int, folder: Path) -> Learner:
+def with_memories(learner: Learner, kind: Kind, classes: int, per_class: int, folder: Path) -> Learner:
     """A learner like this one that remembers other classes: made-up ones on the masks of its own."""
     generator = torch.Generator().manual_seed(classes)
     path = folder / "learner.safetensors"
@@ -67,9 +73,9 @@ def with_memories(learner: Learner, classes: int, per_class: int, folder: Path) 
     for i, class_id in enumerate(ids):
         like = known[i % len(known)]
         units = int(like.mask.sum())
-        centre = like.vectors.mean(0) + 0.5 * torch.randn(units, generator=generator) / units**0.5
-        spread = 0.2 * torch.randn(per_class, units, generator=generator) / units**0.5
-        vectors = F.normalize((centre + spread).clamp(min=0.0), dim=1)
+        noise = torch.randn(1 + per_class, units, generator=generator) / units**0.5
+        vectors = like.vectors.mean(0) + 0.5 * noise[:1] + 0.2 * noise[1:] if kind == "clusters" else noise[1:]
+        vectors = F.normalize(vectors.clamp(min=0.0), dim=1)
         reference = torch.rand(max(1, len(like.reference)), generator=generator)
         made_up.append(ClassMemory(class_id, like.episode, like.mask.clone(), vectors, reference, 0.3, 0.9))
     ltm = LongTermMemory(tuple(sorted(made_up, key=lambda memory: (memory.episode, memory.class_id))))
@@ -87,17 +93,18 @@ def measure(
     rounds: int,
     least_seconds: float,
 ) -> Iterator[PredictionTimes]:
-    """All sizes of batch and memory, one after the other."""
+    """Both kinds of memories in all sizes, with all sizes of batch, one after the other."""
     assert learner.architecture is not None
     dense = DenseNetwork(learner.architecture).eval()
     every = torch.from_numpy(sample.x)
     with tempfile.TemporaryDirectory() as folder:
-        for classes, per_class in memories:
-            remembering = with_memories(learner, classes, per_class, Path(folder))
+        for kind, (classes, per_class) in itertools.product(KINDS, memories):
+            remembering = with_memories(learner, kind, classes, per_class, Path(folder))
             matrix = torch.rand(dense.outputs, classes * per_class)
             for batch in batches:
                 x = every[torch.arange(batch) % len(every)]
                 yield PredictionTimes(
+                    kind,
                     batch,
                     classes,
                     per_class,

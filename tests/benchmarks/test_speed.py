@@ -51,7 +51,8 @@ def test_every_part_is_measured_printed_and_saved(tmp_path: Path) -> None:
     found = json.loads(file.read_text())
     assert len(found["training"]) == 4 and all(row["cpu_ratio"] > 0 for row in found["training"])
     assert [e["epochs"] for e in found["training_by_episode"]["mnist"]] == [1] * 5
-    assert [(row["batch"], row["classes"]) for row in found["prediction"]] == [(1, 12), (8, 12)]
+    sizes = [(row["memories"], row["batch"], row["classes"]) for row in found["prediction"]]
+    assert sizes == [(kind, batch, 12) for kind in ("clusters", "random") for batch in (1, 8)]
     assert len(found["growth"]["cpu_seconds"]) == 4 and found["growth"]["ltm_bytes"][-1] > 0
     assert [row["name"].split(": ")[1] for row in found["snapshot"]] == ["save", "load"] * 2
     assert found["settings"]["full_sizes"] is False and found["machine"]["threads"] >= 1

@@ -17,8 +17,8 @@ from sharp_engine.architecture import Normaliser, settle
 from sharp_engine.front import Front
 from sharp_engine.labels import Label, Labels
 from sharp_engine.ltm import ClassMemory, LongTermMemory, remember
+from sharp_engine.matcher import Matcher
 from sharp_engine.network import build
-from sharp_engine.predictor import Matcher
 from tests.engine.digits import digits
 from tests.engine.made import DEVICES, IMAGE, change, convnet, examples, linear, mlp, trained
 
@@ -253,6 +253,25 @@ def test_distances_are_those_of_a_plain_loop(data: st.DataObject) -> None:
                     continue
                 wanted = float(((unit(z[depth] * mask) - unit(question * mask)) ** 2).sum())
                 assert float(fast[i, j, depth]) == pytest.approx(wanted, abs=2e-6)
+
+
+def test_the_few_nearest_memories_of_many_classes_are_those_of_a_sort() -> None:
+    """Enough classes for the lists of all of them to be filled at once; some hold few memories, or zeros."""
+    random = torch.Generator().manual_seed(1)
+    memories = []
+    for class_id in range(400):
+        z = torch.relu(torch.randn(class_id % 9 + 1, 8, generator=random))
+        z[0] *= float(class_id % 3 > 0)
+        memories.append(remember(class_id, 1, z, torch.rand(8, generator=random) < 0.7))
+    matcher = Matcher(tuple(memories), torch.arange(8))
+    questions = torch.relu(torch.randn(11, 8, generator=random))
+    questions[4] = 0.0
+    wanted = matcher.similarities(questions).sort(dim=2, descending=True).values[:, :, :5]  # (questions, classes, 5)
+    few = matcher.best_of_each(matcher.compare(questions), 5)  # (5, questions, classes)
+    torch.testing.assert_close(few.permute(1, 2, 0), wanted, atol=1e-6, rtol=0.0)
+    exists = wanted.isfinite()
+    mean = wanted.masked_fill(~exists, 0.0).sum(2) / exists.sum(2)
+    torch.testing.assert_close(matcher.class_similarity(few), mean, atol=1e-6, rtol=0.0)
 
 
 # ---- the calibrated vote ----------------------------------------------------------------------------------------
