@@ -42,7 +42,7 @@ def won(classes: tuple[ClassMemory, ...], z: Vector, one: int, other: int) -> fl
             rows.append(unit(full[mask]))
         means[c] = np.mean(rows, axis=0)
         residuals += [row - means[c] for row in rows]
-    covariance = sum(np.outer(r, r) for r in residuals) / len(residuals)
+    covariance = np.mean([np.outer(r, r) for r in residuals], axis=0)
     size = len(covariance)
     even = max(0.1 * np.trace(covariance) / size, 1e-6)
     inverse = np.linalg.inv(0.9 * covariance + even * np.eye(size))
