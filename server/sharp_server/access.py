@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import logging
 import os
+import ssl
 import time
 from pathlib import Path
 
@@ -142,4 +143,22 @@ def server_credentials(trust: TrustConfig) -> grpc.ServerCredentials | None:
         authority = Path(trust.client_ca).read_bytes() if trust.client_ca else None
     except OSError as error:
         raise ConfigurationError(f"cannot read {error.filename} of the TLS settings: {error.strerror}") from None
+    _check_pem(trust)
     return grpc.ssl_server_credentials([(key, chain)], authority, require_client_auth=authority is not None)
+
+
+def _check_pem(trust: TrustConfig) -> None:
+    """Refuse files that gRPC could not use: it would only say that the port can't be had."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(trust.certificate, trust.key, password=lambda: "")  # never ask at the terminal
+    except ssl.SSLError as error:
+        files = f"{trust.certificate} and {trust.key}"
+        raise ConfigurationError(f"{files} are no certificate with its key in PEM: {error.reason or error}") from None
+    if trust.client_ca:
+        try:
+            context.load_verify_locations(trust.client_ca)
+        except ssl.SSLError as error:
+            raise ConfigurationError(
+                f"{trust.client_ca} holds no certificate in PEM: {error.reason or error}"
+            ) from None

@@ -17,7 +17,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type:
 
 from sharp.inference import open_inference_pb2
 from sharp.v1 import admin_pb2, learning_pb2, prediction_pb2
-from sharp_server.access import ROLES, read_tokens, role_of
+from sharp_server.access import ROLES, Tokens, read_tokens, role_of, server_credentials
+from sharp_server.config import ConfigurationError, TrustConfig
 from tests.server.running import Failure, Server, refused
 
 TOKENS = {"predict": "p-secret", "learn": "l-secret", "admin": "a-secret"}
@@ -96,6 +97,17 @@ def test_reflection_takes_any_token_that_counts_and_health_takes_none(guarded: S
 def test_a_token_file_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"line|token|hex"):
         read_tokens(text)
+
+
+def test_tls_files_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
+    junk = tmp_path / "junk.pem"
+    junk.write_text("junk")
+    with pytest.raises(ConfigurationError, match=r"junk\.pem are no certificate with its key"):
+        server_credentials(TrustConfig(certificate=str(junk), key=str(junk)))
+    with pytest.raises(ConfigurationError, match=r"cannot read .*absent\.pem of the TLS settings: No such file"):
+        server_credentials(TrustConfig(certificate=str(junk), key=str(tmp_path / "absent.pem")))
+    with pytest.raises(ConfigurationError, match=r"cannot read the token file .*absent: No such file"):
+        Tokens(tmp_path / "absent")
 
 
 def test_a_changed_token_file_is_read_again_and_a_broken_one_is_not(
