@@ -108,7 +108,7 @@ class Checks:
         assert config["User"] == "10001:10001" and list(config["Volumes"]) == ["/var/lib/sharp"]
         assert config["Entrypoint"] == ["sharp"] and config["Cmd"] == ["serve"]
         assert config["StopSignal"] in ("SIGTERM", "15") and set(config["ExposedPorts"]) == {"50051/tcp", "9464/tcp"}
-        assert image["HealthCheck"]["Test"] == ["CMD", "sharp", "health"]
+        assert image["Healthcheck"]["Test"] == ["CMD", "sharp", "health"]
         assert image["Labels"]["org.opencontainers.image.licenses"] == "MIT"
         return f"{image['Size'] / 1e9:.1f} GB"
 
