@@ -8,7 +8,6 @@ that is not in the files.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -52,7 +51,8 @@ def rendered(text: str, results: Results) -> str:
     for name, table in TABLES.items():
         body = table(results) or "Not measured yet."
         block = f"<!-- {name} -->\n{body}\n<!-- /{name} -->"
-        text = re.sub(rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _, block=block: block, text, flags=re.DOTALL)
+        before, _, rest = text.partition(f"<!-- {name} -->")
+        text = before + block + rest.partition(f"<!-- /{name} -->")[2]
     return text
 
 

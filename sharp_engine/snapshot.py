@@ -301,8 +301,9 @@ def _restore_built(learner: Learner, description: dict[str, Any], tensors: _Tens
         examples = _examples("pending", shape, known, tensors)
         learner.pending = [examples]
         labels = tensors.take("segment.labels", torch.int64, (None,))
-        features = tensors.take("segment.features", torch.float32, (len(labels), learner.segmenter.features.shape[1]))
-        learner.segmenter.restore(labels, features)
+        width = learner.segmenter.features.shape[1]
+        seen = tensors.take("segment.features", torch.float32, (len(labels), width))
+        learner.segmenter.restore(labels, seen)
         learner.found = [_count(length) for length in description["found"]]
         if sum(learner.found) > len(examples.y):
             raise SnapshotError("the found episodes are longer than the pending examples")

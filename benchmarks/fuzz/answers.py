@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
@@ -66,11 +67,10 @@ def call(method: Method, channel: grpc.Channel, sent: list[bytes], seconds: floa
                 answer.gave_up = True
                 break
     except grpc.RpcError as error:
-        answer.code, answer.message = error.code(), error.details() or ""  # type: ignore[attr-defined]
-        answer.trailers = b"".join(
-            value if isinstance(value, bytes) else value.encode()
-            for _, value in error.trailing_metadata() or ()  # type: ignore[attr-defined]
-        )
+        assert isinstance(error, grpc.Call)
+        answer.code, answer.message = error.code(), error.details() or ""
+        trailers: Any = error.trailing_metadata() or ()
+        answer.trailers = b"".join(value if isinstance(value, bytes) else value.encode() for _, value in trailers)
     return answer
 
 

@@ -44,6 +44,7 @@ class Vocabulary:
         if field.type == _F.TYPE_BYTES:
             return self.blocks
         if field.type == _F.TYPE_ENUM:
+            assert field.enum_type is not None
             return st.sampled_from([*(v.number for v in field.enum_type.values), 99, 2**31 - 1, -1])
         return st.one_of(st.sampled_from(values.FLOATS[:-2]), st.floats(width=32))
 

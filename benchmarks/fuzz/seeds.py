@@ -20,6 +20,7 @@ from sharp.v1 import snapshot_pb2 as snap
 VICTIM = "victim"
 PLANTED = "planted"
 FEATURES = 12
+_AUTOMATIC, _FAIL = learning_pb2.BOUNDARIES_AUTOMATIC, learning_pb2.BACKPRESSURE_FAIL
 SMALL = {
     "training.phases": "2",
     "training.least_steps": "4",
@@ -94,8 +95,12 @@ def _seeds(snapshot: str) -> tuple[Message, ...]:
         *_prediction(PLANTED),
         *(prediction_pb2.PredictStreamRequest(id=i, request=r) for i, r in enumerate(_prediction(PLANTED))),
         learning_pb2.LearnRequest(open=open_(learner=VICTIM, stream_id="s1")),
-        learning_pb2.LearnRequest(open=open_(learner=VICTIM, stream_id="s2", boundaries=2, replay_after_sequence=0)),
-        learning_pb2.LearnRequest(open=open_(learner="fresh", stream_id="s3", create_if_missing=True, backpressure=2)),
+        learning_pb2.LearnRequest(
+            open=open_(learner=VICTIM, stream_id="s2", boundaries=_AUTOMATIC, replay_after_sequence=0)
+        ),
+        learning_pb2.LearnRequest(
+            open=open_(learner="fresh", stream_id="s3", create_if_missing=True, backpressure=_FAIL)
+        ),
         *(batch(i) for i in (1, 2, 3)),
         *(learning_pb2.LearnRequest(end_episode=end(sequence=i)) for i in (2, 3)),
         learner_admin_pb2.CreateLearnerRequest(name="fresh", config=config),

@@ -27,9 +27,13 @@ SMALL = {"training.phases": 1, "training.least_steps": 15, "architecture.layers"
 SHORT = {"stream.least": 32, "stream.window": 16}
 """Episodes as short as these streams have them."""
 
+_ROUNDING = (
+    "wants shares alike to 7 digits whatever else is in the batch; they are float32, and sums at another place of the "
+    "batch may round differently (our own test: 5 digits, and the same labels)"
+)
 DO_NOT_APPLY = {
-    "check_methods_subset_invariance": "wants shares of single examples and of batches alike to 7 digits; they are "
-    "float32, and sums of another batch size round differently (our own test: 5 digits, and the same labels)",
+    "check_methods_subset_invariance": _ROUNDING,
+    "check_methods_sample_order_invariance": _ROUNDING,
 }
 NEED_OTHER_PACKAGES = {"check_array_api_input", "check_classifier_data_not_an_array"}
 """Skipped by scikit-learn itself: array-API mode of scipy, and the pandas half of a check."""
@@ -62,7 +66,8 @@ def test_scikit_learns_estimator_checks_hold() -> None:
         SharpClassifier(options=SMALL), expected_failed_checks=DO_NOT_APPLY, on_skip=None, on_fail="raise"
     )
     assert {r["check_name"] for r in results if r["status"] == "skipped"} <= NEED_OTHER_PACKAGES
-    assert {r["check_name"] for r in results if r["status"] == "xfail"} == set(DO_NOT_APPLY)
+    # How sums round is the processor's affair: on some, these two may hold.
+    assert {r["check_name"] for r in results if r["status"] == "xfail"} <= set(DO_NOT_APPLY)
     assert sum(r["status"] == "passed" for r in results) >= 50
 
 
