@@ -49,10 +49,10 @@ def rendered(text: str, results: Results) -> str:
     <!-- /speed -->
     """
     for name, table in TABLES.items():
-        body = table(results) or "Not measured yet."
-        block = f"<!-- {name} -->\n{body}\n<!-- /{name} -->"
-        before, _, rest = text.partition(f"<!-- {name} -->")
-        text = before + block + rest.partition(f"<!-- /{name} -->")[2]
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        if begin in text:
+            body = table(results) or "Not measured yet."
+            text = f"{text.partition(begin)[0]}{begin}\n{body}\n{end}{text.partition(end)[2]}"
     return text
 
 

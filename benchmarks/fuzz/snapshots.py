@@ -34,8 +34,8 @@ class Parts:
     def __init__(self, file: Path) -> None:
         self.content = file.read_bytes()
         with safe_open(file, framework="pt") as opened:
-       self.metadata: dict[str, str] = dict(opened.metadata())
-       self.tensors: dict[str, Tensor] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            self.metadata: dict[str, str] = dict(opened.metadata())
+            self.tensors: dict[str, Tensor] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         self.description: dict[str, Any] = json.loads(self.metadata["learner"])
 
     def file(self, description: Any, tensors: dict[str, Tensor]) -> bytes:
@@ -83,15 +83,15 @@ def forged(draw: Draw, parts: Parts) -> bytes:
     for _ in range(draw(st.integers(0, 3))):
         place: Any = description
         while True:
-       keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-       if not keys:
-           break
-       key = draw(st.sampled_from(keys))
-       if isinstance(place[key], (dict, list)) and place[key] and draw(st.integers(0, 4)):
-           place = place[key]
-           continue
-       place[key] = draw(st.sampled_from(_JSON))
-       break
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            if not keys:
+                break
+            key = draw(st.sampled_from(keys))
+            if isinstance(place[key], (dict, list)) and place[key] and draw(st.integers(0, 4)):
+                place = place[key]
+                continue
+            place[key] = draw(st.sampled_from(_JSON))
+            break
     if not draw(st.integers(0, 1)):
         name = draw(st.sampled_from(sorted(tensors)))
         tensors[name] = draw(st.sampled_from(_DISTORTIONS))(tensors[name]).contiguous()
