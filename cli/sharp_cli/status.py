@@ -34,7 +34,8 @@ def status(ctx: typer.Context) -> None:
         out.print("no learners yet: teach one with `sharp learn`")
     for damage in server.damages:
         serving = f", version {damage.serving_model_version} serves instead" if damage.serving_model_version else ""
-        out.print(Text(f"damage: {damage.learner or 'server'}: {damage.detail}{serving}", style="red"))
+        words = f"damage: {damage.learner or 'server'}: {damage.detail}{serving}"
+        out.print(Text(words, style="red"), soft_wrap=True)
 
 
 def _head(address: str, server: admin_pb2.GetServerStatusResponse) -> Text:
