@@ -11,7 +11,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -192,7 +192,7 @@ class Front:
                 raise OtherFormat(f"{owned.name}: {error}: start the server that wrote it") from None
             except (SharpError, OSError) as error:
                 lost.append((snapshot, short(error)))
-                await self.journal.write(ledger_learners.mark_damaged, snapshot)
+                await self._note(ledger_learners.mark_damaged, snapshot)
                 owned.damaged += 1
                 continue
             owned.model = await self.publisher.off_loop(_model, learner, row.version)
@@ -210,7 +210,14 @@ class Front:
     async def _damage(self, learner: str, snapshot: str, lost: int, serving: int, detail: str) -> None:
         log.error("%s", f"{learner}: {detail}; version {serving} serves" if learner else detail)
         self.metrics.damages.inc()
-        await self.journal.write(ledger_learners.add_damage, learner, snapshot, lost, serving, detail)
+        await self._note(ledger_learners.add_damage, learner, snapshot, lost, serving, detail)
+
+    async def _note(self, work: Callable[..., None], *values: Any) -> None:
+        """Write down what was found, unless there is no room for it: a full disk is no reason not to start."""
+        try:
+            await self.journal.write(work, *values)
+        except JournalUnavailable as error:
+            log.warning("the journal has no room to keep that: %s", error)
 
     # ---- end ------------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class Journal:
         stale = wal.set_aside_if_stale(self.path, f"{ASIDE}{int(time.time())}-")
         promised = stale or wal.expected(self.path)
         self._connection = schema.connect(self.path)
-        recovered = 0 if stale else schema.recovered_frames(self._connection)
+        recovered = 0 if stale else wal.recovered(self._connection, self.path)
         self.dropped_frames = promised.lost(recovered)
         if not schema.is_sound(self._connection):
             self._connection.close()

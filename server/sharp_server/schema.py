@@ -124,9 +124,3 @@ def is_damage(error: sqlite3.Error) -> bool:
     """Whether a journal that does not open is itself the reason, rather than the disk, rights or another process."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is None or (code & 0xFF) not in _ELSEWHERE
-
-
-def recovered_frames(connection: sqlite3.Connection) -> int:
-    """How many frames of the write-ahead log SQLite took as valid; read before anything is written."""
-    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return int(connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1])

@@ -11,6 +11,7 @@ Nothing here writes, but `set_aside_if_stale`.
 from __future__ import annotations
 
 import os
+import sqlite3
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,13 @@ def expected(journal: Path) -> Expected:
     if index is not None and index.salt == log.salt:
         return Expected(max(frames, index.frames), index.applied)
     return Expected(frames)
+
+
+def recovered(connection: sqlite3.Connection, journal: Path) -> int:
+    """How many frames SQLite took as valid; asked before anything is written. Writes nothing itself."""
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    index = _index(_beside(journal, "-shm"))
+    return 0 if index is None else index.frames
 
 
 def set_aside_if_stale(journal: Path, beginning: str) -> Expected | None:
