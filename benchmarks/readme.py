@@ -49,10 +49,11 @@ def rendered(text: str, results: Results) -> str:
     <!-- /speed -->
     """
     for name, table in TABLES.items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if begin in text:
-            body = table(results) or "Not measured yet."
-            text = f"{text.partition(begin)[0]}{begin}\n{body}\n{end}{text.partition(end)[2]}"
+        opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
+        body = table(results) or "Not measured yet."
+        before, found, rest = text.partition(opening)
+        if found:
+            text = f"{before}{opening}\n{body}\n{closing}{rest.partition(closing)[2]}"
     return text
 
 

@@ -155,9 +155,9 @@ class SharpClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # s
         if self.episodes not in ("found", "calls"):
             raise ConfigError(f"episodes must be 'found' or 'calls', not {self.episodes!r}")
         seed = int(check_random_state(self.random_state).randint(2**31))
-        boundaries = "found" if self.episodes == "found" else "given"
-        own = {"seed": seed, "stream.boundaries": boundaries, **(self.options or {})}
-        return Learner(settings_of(self.preset).with_options(own))
+        found = self.episodes == "found"  # such a stream is blurry too, as a server's automatic ones are
+        own = {"seed": seed, "stream.boundaries": "found" if found else "given", "stream.blurry": found}
+        return Learner(settings_of(self.preset).with_options({**own, **(self.options or {})}))
 
     def _ask(self, x: ArrayLike, top: int) -> Predictions:
         check_is_fitted(self, "learner_")
