@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -34,6 +34,8 @@ class Throughput:
     target: float
     failures: int = 0
     note: str = ""
+    ratios: list[float] = field(default_factory=list)
+    """Round by round."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -50,15 +52,16 @@ class Throughput:
             "target": self.target,
             "failures": self.failures,
             "note": self.note,
+            "ratio_by_round": self.ratios,
         }
 
 
 def in_turns(
-    ours: Callable[[], Measured], ceiling: Callable[[], Measured], rounds: int
+    ours: Callable[[], Measured], ceiling: Callable[[], Measured], rounds: int, ratios: list[float] | None = None
 ) -> tuple[Measured, Measured, float, float]:
     """Medians of both sides, of the ratios of their rates, and of the ratios of their processor time.
 
-    Who begins changes every round.
+    Who begins changes every round. `ratios`, where given, takes the ratio of every round: the spread.
     """
     pairs: list[tuple[Measured, Measured]] = []
     for turn in range(rounds):
@@ -68,6 +71,8 @@ def in_turns(
         else:
             theirs = ceiling()
             pairs.append((ours(), theirs))
+    if ratios is not None:
+        ratios.extend(mine.rate / theirs.rate for mine, theirs in pairs)
     return (
         _median([mine for mine, _ in pairs]),
         _median([theirs for _, theirs in pairs]),

@@ -27,6 +27,7 @@ def ingest(bench: Bench) -> Throughput:
     megabytes = batches * examples * width / 1e6
     plain = _PlainJournal(bench.folder / "data" / "plain.db", examples, width)
     groups: list[int] = []
+    ratios: list[float] = []
 
     def served() -> Measured:
         bench.client.create_learner(_LEARNER)
@@ -45,7 +46,7 @@ def ingest(bench: Bench) -> Throughput:
 
     served()
     written()
-    ours, ceiling, ratio, cpu_ratio = in_turns(served, written, sizes.rounds)
+    ours, ceiling, ratio, cpu_ratio = in_turns(served, written, sizes.rounds, ratios)
     plain.close()
     group = statistics.median(groups)
     return Throughput(
@@ -54,6 +55,7 @@ def ingest(bench: Bench) -> Throughput:
         "the same blobs to SQLite",
         *(ours, ceiling, ratio, cpu_ratio, INGEST_TARGET),
         note=f"{group:g} batches per transaction on both sides",
+        ratios=ratios,
     )
 
 

@@ -206,8 +206,8 @@ def _children(pid: int) -> list[int]:
 class EmptyService(Program):
     """See `empty.py`."""
 
-    def __init__(self, folder: Path, cores: Cores) -> None:
-        super().__init__(["-m", "benchmarks.serving.empty"], cores.front, folder / "empty.log")
+    def __init__(self, folder: Path, cores: Cores, *words: str) -> None:
+        super().__init__(["-m", "benchmarks.serving.empty", *words], cores.front, folder / "empty.log")
         self.address = f"127.0.0.1:{self.read()['port']}"
 
 
