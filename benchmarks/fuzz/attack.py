@@ -5,6 +5,7 @@ Hypothesis makes a message that broke something as small as it can before it is 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Callable
@@ -18,11 +19,12 @@ from hypothesis import strategies as st
 
 from benchmarks.fuzz import pictures, seeds, snapshots
 from benchmarks.fuzz.answers import PATIENCE, SECONDS, Violation, call, judge
-from benchmarks.fuzz.messages import Vocabulary, requests
+from benchmarks.fuzz.messages import Draw, Vocabulary, requests
 from benchmarks.fuzz.methods import Method
 from benchmarks.fuzz.world import World
-from sharp.v1 import prediction_pb2, tensor_pb2
+from sharp.v1 import learning_pb2, prediction_pb2, tensor_pb2
 from sharp.v1 import snapshot_pb2 as snap
+from sharp_client import InvalidArgumentError, PreconditionError
 
 LARGEST = 7 << 20
 """Bytes of one message; longer ones would be gRPC's to refuse."""
@@ -59,9 +61,11 @@ class Attacker:
         words = Vocabulary((seeds.VICTIM, "fresh", "taken-in", self.world.snapshot), (self.world.parts.content,))
         message = requests(method.request, seeds.seeds_of(method, self.world.snapshot), words, LARGEST)
         sent = st.lists(message, min_size=1, max_size=_LONGEST_STREAM) if method.takes_stream else message.map(_alone)
+        if method.path == "/sharp.v1.Learning/Learn":
+            sent = st.one_of(sent, _lessons(message))
 
         def once(data: tuple[list[bytes], int]) -> None:
-            self._send(method.path, method, data[0], cancel=data[1] == 0)
+            self.send(method.path, method, data[0], cancel=data[1] == 0)
 
         explore(once, st.tuples(sent, st.integers(0, 9)), examples, seed)
 
@@ -72,7 +76,7 @@ class Attacker:
         def once(files: list[bytes]) -> None:
             images = tensor_pb2.EncodedImages(images=files, resize=True)
             request = prediction_pb2.PredictRequest(learner="pictures", inputs=tensor_pb2.Inputs(images=images))
-            self._send("images", method, [request.SerializeToString()])
+            self.send("images", method, [request.SerializeToString()])
 
         explore(once, st.lists(pictures.images(), min_size=1, max_size=3), examples, seed)
 
@@ -80,23 +84,29 @@ class Attacker:
         """So many hostile files, to be taken in."""
         explore(self.offer, snapshots.files(self.world.parts), examples, seed)
 
-    def offer(self, file: bytes) -> None:
-        """One file, to be taken in as a new learner, which is deleted again if that works."""
+    def offer(self, file: bytes) -> str:
+        """One file, to be taken in as a new learner, which is deleted again if that works; returns the code."""
         method = self._method("/sharp.v1.Admin/ImportSnapshot")
         digest = hashlib.sha256(file).digest()
         header = snap.ImportHeader(learner="taken-in", size_bytes=len(file), sha256=digest, restore=True)
         parts = [snap.ImportSnapshotRequest(header=header)]
         parts += [snap.ImportSnapshotRequest(chunk=file[i : i + _CHUNK]) for i in range(0, len(file), _CHUNK)]
-        if self._send("snapshot files", method, [part.SerializeToString() for part in parts]) == "OK":
-            self.world.client.predict("taken-in", seeds.examples(2))
+        code = self.send("snapshot files", method, [part.SerializeToString() for part in parts])
+        if code == "OK":
+            with contextlib.suppress(
+                PreconditionError, InvalidArgumentError
+            ):  # it may be of nothing, or of other shape
+                self.world.client.predict("taken-in", seeds.examples(2))
             self.world.client.delete_learner("taken-in")
+        return code
 
     # ---- one call ---------------------------------------------------------------------------------------------------
 
     def _method(self, path: str) -> Method:
         return next(method for method in self.world.methods if method.path == path)
 
-    def _send(self, name: str, method: Method, sent: list[bytes], cancel: bool = False) -> str:
+    def send(self, name: str, method: Method, sent: list[bytes], cancel: bool = False) -> str:
+        """Call a method, count it under a name, judge the answer; returns its code."""
         tally = self.tallies.setdefault(name, Tally())
         seconds = PATIENCE if method.gives_stream or _waits(method, sent[0]) else SECONDS
         answer = call(method, self.world.channel, sent, seconds, cancel)
@@ -110,6 +120,22 @@ class Attacker:
             self.violations.append({"what": name, "found": str(violation), "sent": shown[:2000]})
             raise
         return answer.code.name
+
+
+@st.composite
+def _lessons(draw: Draw, hostile: st.SearchStrategy[bytes]) -> list[bytes]:
+    """A good stream of its own id, up to a message somewhere that is something else; or to its end."""
+    opening = learning_pb2.Open(
+        learner=draw(st.sampled_from((seeds.VICTIM, seeds.VICTIM, "fresh"))),
+        stream_id=f"lesson-{draw(st.integers(0, 2**40))}",
+        boundaries=draw(st.sampled_from((0, 1, 2))),
+        create_if_missing=True,
+    )
+    end = learning_pb2.LearnRequest(end_episode=learning_pb2.EndEpisode(sequence=3))
+    good = [learning_pb2.LearnRequest(open=opening), seeds.batch(1), seeds.batch(2), end, seeds.batch(4)]
+    sent = [message.SerializeToString() for message in good]
+    place = draw(st.integers(1, len(sent)))
+    return sent if place == len(sent) else [*sent[:place], draw(hostile), *sent[place + 1 :]]
 
 
 def _alone(message: bytes) -> list[bytes]:

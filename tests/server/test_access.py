@@ -1,10 +1,8 @@
-"""Who may do what: a matrix of every RPC and every token, TLS, and the reload of the token file."""
+"""Who may do what: a matrix of every RPC and every token, and the reload of the token file."""
 
 from __future__ import annotations
 
 import hashlib
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -131,43 +129,3 @@ def test_a_changed_token_file_is_read_again_and_a_broken_one_is_not(
 
 def _method(service: str, name: str) -> Any:
     return next(method for path, method in METHODS if path.endswith(f"{service}/{name}"))
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
-def test_tls_and_mutual_tls_let_in_whom_they_should(serve: Callable[..., Server], tmp_path: Path) -> None:
-    for name in ("ca", "other"):
-        _openssl(
-            tmp_path, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-            "-keyout", f"{name}.key", "-out", f"{name}.pem", "-addext", "basicConstraints=critical,CA:TRUE",
-        )  # fmt: skip
-    for name in ("server", "client"):
-        _openssl(tmp_path, "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key",
-                 "-out", f"{name}.csr")  # fmt: skip
-        (tmp_path / "ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-        _openssl(tmp_path, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-                 "-days", "2", "-out", f"{name}.pem", "-extfile", "ext")  # fmt: skip
-    files = {name: (tmp_path / name).read_bytes() for name in ("ca.pem", "other.pem", "client.pem", "client.key")}
-    server = serve(
-        trust__certificate=tmp_path / "server.pem",
-        trust__key=tmp_path / "server.key",
-        trust__client_ca=tmp_path / "ca.pem",
-    )
-
-    def answers(authority: str, certificate: bool) -> bool:
-        pair = (files["client.key"], files["client.pem"]) if certificate else (None, None)
-        credentials = grpc.ssl_channel_credentials(files[authority], *pair)
-        with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:
-            stub: Any = channel.unary_unary("/sharp.v1.Admin/GetServerStatus")
-            try:
-                stub(b"", timeout=3)
-            except grpc.RpcError:
-                return False
-            return True
-
-    assert answers("ca.pem", True)
-    assert not answers("ca.pem", False)
-    assert not answers("other.pem", True)
-
-
-def _openssl(folder: Path, *words: str) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
