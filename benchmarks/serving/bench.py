@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks import synthetic
 from benchmarks.data import Images
-from benchmarks.serving.options import ServingOptions
+from benchmarks.serving.options import ServingOptions, Sizes
 from benchmarks.serving.processes import Cores, EmptyService, LoadGenerator, Server, choose_cores, on_cores
 from sharp.v1 import prediction_pb2, tensor_pb2
 from sharp_client import Client, UnavailableError
@@ -41,10 +41,7 @@ class Bench:
 
     def request(self, examples: int) -> str:
         """A request to predict so many images, as the load generator takes it."""
-        x = np.resize(self.images.x, (examples, *self.images.x.shape[1:]))
-        tensor = tensor_pb2.Tensor(dtype=tensor_pb2.DTYPE_UINT8, shape=x.shape, data=x.tobytes())
-        request = prediction_pb2.PredictRequest(learner=LEARNER, inputs=tensor_pb2.Inputs(tensor=tensor))
-        return base64.b64encode(request.SerializeToString()).decode()
+        return payload(self.images, examples)
 
     def ask(self, address: str, examples: int = 1, **order: Any) -> dict[str, Any]:
         """Let the load generator ask for a while: with `rate` or with `in_flight`."""
@@ -72,14 +69,26 @@ def prepared(options: ServingOptions, folder: Path) -> Iterator[Bench]:
         Client(server.address) as client,
     ):
         server.settle()
-        _create(client, dict(options.sizes.training))
-        begun = time.perf_counter()
-        for first in range(0, 10, 2):
-            episode = images.take(np.flatnonzero(images.y // 2 * 2 == first))
-            teach(client, episode, options.sizes.first_epochs)
-        rate = len(images) * options.sizes.first_epochs / (time.perf_counter() - begun)
+        rate = teach_all(client, images, options.sizes)
         server.settle()
         yield Bench(options, folder, cores, server, empty, load, client, images, rate)
+
+
+def payload(images: Images, examples: int) -> str:
+    """A request to predict so many images, as the load generator takes it."""
+    x = np.resize(images.x, (examples, *images.x.shape[1:]))
+    tensor = tensor_pb2.Tensor(dtype=tensor_pb2.DTYPE_UINT8, shape=x.shape, data=x.tobytes())
+    request = prediction_pb2.PredictRequest(learner=LEARNER, inputs=tensor_pb2.Inputs(tensor=tensor))
+    return base64.b64encode(request.SerializeToString()).decode()
+
+
+def teach_all(client: Client, images: Images, sizes: Sizes) -> float:
+    """Make the learner and teach it all classes, two at a time; returns examples learned per second."""
+    _create(client, dict(sizes.training))
+    begun = time.perf_counter()
+    for first in range(0, 10, 2):
+        teach(client, images.take(np.flatnonzero(images.y // 2 * 2 == first)), sizes.first_epochs)
+    return len(images) * sizes.first_epochs / (time.perf_counter() - begun)
 
 
 def _create(client: Client, settings: dict[str, Any]) -> None:
