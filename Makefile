@@ -5,7 +5,7 @@ SOURCES := sharp_engine proto client cli server benchmarks demo examples tests
 FORGET ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo serve test test-clients image-check lint format types imports unit generate readme
+.PHONY: help env demo serve test test-clients image-check audit lint format types imports unit generate readme
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,3 +55,6 @@ test-clients: env ## stock clients of other projects against a running server; n
 
 image-check: env ## the container, built on a stand-in base and run; needs root, buildah, debootstrap, podman and runc
 	$(BIN)/python -m tests.docker.image_check
+
+audit: env ## known vulnerabilities of what is installed; needs an advisory service, and says so where there is none
+	$(BIN)/python tests/abuse/audit.py
