@@ -301,8 +301,7 @@ def _restore_built(learner: Learner, description: dict[str, Any], tensors: _Tens
         examples = _examples("pending", shape, known, tensors)
         learner.pending = [examples]
         labels = tensors.take("segment.labels", torch.int64, (None,))
-        width = learner.segmenter.features.shape[1]
-        seen = tensors.take("segment.features", torch.float32, (len(labels), width))
+        seen = tensors.take("segment.features", torch.float32, (len(labels), learner.segmenter.features.shape[1]))
         learner.segmenter.restore(labels, seen)
         learner.found = [_count(length) for length in description["found"]]
         if sum(learner.found) > len(examples.y):

@@ -67,10 +67,11 @@ def call(method: Method, channel: grpc.Channel, sent: list[bytes], seconds: floa
                 answer.gave_up = True
                 break
     except grpc.RpcError as error:
-        assert isinstance(error, grpc.Call)
-        answer.code, answer.message = error.code(), error.details() or ""
-        trailers: Any = error.trailing_metadata() or ()
-        answer.trailers = b"".join(value if isinstance(value, bytes) else value.encode() for _, value in trailers)
+        failed: Any = error
+        answer.code, answer.message = failed.code(), failed.details() or ""
+        answer.trailers = b"".join(
+            value if isinstance(value, bytes) else value.encode() for _, value in failed.trailing_metadata() or ()
+        )
     return answer
 
 

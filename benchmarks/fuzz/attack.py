@@ -153,7 +153,7 @@ def _waits(method: Method, data: bytes) -> bool:
     return bool(message.min_model_version)
 
 
-def explore(once: Callable[[Any], None], strategy: st.SearchStrategy[Any], examples: int, seed: int) -> None:
+def explore(once: Callable[[Any], object], strategy: st.SearchStrategy[Any], examples: int, seed: int) -> None:
     """Call `once` with so many made-up values; a failure is made small, then raised."""
 
     @hypothesis.seed(seed)

@@ -96,10 +96,14 @@ def _seeds(snapshot: str) -> tuple[Message, ...]:
         *(prediction_pb2.PredictStreamRequest(id=i, request=r) for i, r in enumerate(_prediction(PLANTED))),
         learning_pb2.LearnRequest(open=open_(learner=VICTIM, stream_id="s1")),
         learning_pb2.LearnRequest(
-            open=open_(learner=VICTIM, stream_id="s2", boundaries=_AUTOMATIC, replay_after_sequence=0)
+            open=open_(
+                learner=VICTIM, stream_id="s2", boundaries=learning_pb2.BOUNDARIES_AUTOMATIC, replay_after_sequence=0
+            )
         ),
         learning_pb2.LearnRequest(
-            open=open_(learner="fresh", stream_id="s3", create_if_missing=True, backpressure=_FAIL)
+            open=open_(
+                learner="fresh", stream_id="s3", create_if_missing=True, backpressure=learning_pb2.BACKPRESSURE_FAIL
+            )
         ),
         *(batch(i) for i in (1, 2, 3)),
         *(learning_pb2.LearnRequest(end_episode=end(sequence=i)) for i in (2, 3)),

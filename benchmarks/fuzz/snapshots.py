@@ -23,8 +23,8 @@ from sharp_engine.snapshot import FORMAT, VERSION, digest
 
 _JSON: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2, 7, 2**31, 2**53, 2**63 - 1, 2**63, 10**400, 0.5, -0.5, 1e308, "", "x", "../x",
-    [], {}, [[]], [0], [1, 1, 1], [2**31, 2**31, 2**31], [2**20], {"a": 1}, "linear", "conv", "auto", "\x00",
-    "/etc/passwd", {"model": "resnet18", "layer": "avgpool"}, float("nan"), float("inf"),
+    [], {}, [[]], [0], [1, 1, 1], [2**31, 2**31, 2**31], [2**20], {"a": 1}, "linear", "conv", "auto",
+    "\x00", "/etc/passwd", {"model": "resnet18", "layer": "avgpool"}, float("nan"), float("inf"),
 )  # fmt: skip
 
 

@@ -73,11 +73,12 @@ def test_a_server_that_is_told_to_stop_fails_nothing_that_it_accepted(serve: Cal
     health_pb2_grpc.HealthStub(server.channel).Watch(health_pb2.HealthCheckRequest(), timeout=SECONDS)
     askers = [Asker(server, x[:4]) for _ in range(ASKERS)]
     with server.stream("a", "producer") as stream:
-        sent = threading.Event()
+        sent, live = threading.Event(), threading.Event()
+        live.set()
 
         def produce() -> None:
             for number in range(100_000):
-                if stream.call.done():
+                if not live.is_set():
                     return
                 stream.send(x[:20], y[:20])
                 if number % 20 == 19:
@@ -94,6 +95,7 @@ def test_a_server_that_is_told_to_stop_fails_nothing_that_it_accepted(serve: Cal
         server.process.send_signal(signal.SIGTERM)
         for _ in stream_until_refused(stream):
             acknowledged.release()
+        live.clear()
         producer.join(SECONDS)
         refused = [told(call) for call in idle]
         stopping.set()  # a file that was half sent when the signal came is taken in to its end

@@ -25,10 +25,10 @@ from sharp_engine import (
     SharpError,
     SnapshotError,
     SnapshotVersionError,
+    packing,
     snapshot,
 )
 from sharp_engine.checks import check_same
-from sharp_engine.packing import unpack
 from tests.engine.made import DEVICES, IMAGE, VECTOR, CancelAfter, change, convnet, examples, mlp, trained
 
 # ---- there and back ---------------------------------------------------------------------------------------------
@@ -603,7 +603,7 @@ def test_memories_that_would_unfold_to_far_more_than_the_file_are_not_unfolded_a
         "stm.0.channels": torch.zeros_like(tensors["stm.0.channels"]),
     }
     sizes: list[int] = []
-    whole = unpack
+    whole = packing.unpack
 
     def watched(packed: Any, shape: tuple[int, ...]) -> Tensor:
         unpacked = whole(packed, shape)

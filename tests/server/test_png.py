@@ -68,8 +68,8 @@ def saved(mode: str, size: tuple[int, int]) -> bytes:
 
 
 def pixels(data: bytes, mode: ImageReadMode) -> torch.Tensor:
-    found: torch.Tensor = decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode)
-    return found
+    decoded: torch.Tensor = decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode)
+    return decoded
 
 
 @pytest.mark.parametrize("size", [(8, 8), (1, 1), (33, 17)], ids=str)
