@@ -52,7 +52,7 @@ PRESETS: dict[str, LearnerConfig] = {
             ltm_per_class=50,
             holdout=0.05,
         ),
-        prediction=PredictionConfig(vote="calibrated"),
+        prediction=PredictionConfig(vote="duels"),
     ),
     "mnist": _paper("conv-small", 0.90, 10, 3, 256, 0.1, 5, 25, 50),
     "fashion-mnist": _paper("conv-small", 0.75, 12, 3, 1024, 0.2, 25, 25, 50),
