@@ -146,14 +146,10 @@ class EpisodeTrainer:
         if not bool((network.layers[-1].ranks >= 1).any()):
             raise SilentNetworkError("no output unit responds to the episode's examples: are they all zero?")
 
-    def live(self, network: Network) -> LiveNetwork:
-        """The units of the network that a phase trains, on top of what is frozen in this episode."""
-        return LiveNetwork(network, self._frozen, self._replay)
-
     def train(self, network: Network, generator: torch.Generator, reporter: Reporter) -> float:
         """Step 5: train the active units for the phase's epochs and write them back; return the phase's mean loss."""
         training = self._config.training
-        live = self.live(network)
+        live = LiveNetwork(network, self._frozen, self._replay)
         optimiser = Adadelta(live.parameters, live.existing, training.learning_rate) if live.parameters else None
         epochs, steps = self.epochs(training)
         losses = []
@@ -212,10 +208,9 @@ def consolidate(
     generator: torch.Generator,
 ) -> Consolidated:
     """Steps 6 to 10: promote, fill STM, write LTM, purge STM, re-initialise idle units. Changes `network`, its copy."""
-    live = trainer.live(network)  # as the episode has trained it: promotion freezes more
     promote(network)
-    arrivals = list(_arrivals(network, live, trainer, episode.number, config, generator))
     subnetwork = active_subnetwork(network)
+    arrivals = list(_arrivals(network, subnetwork, trainer, episode.number, config, generator))
     stm = stm.admit(arrivals)
     ltm = _write(ltm, stm, network, subnetwork, episode.number, config.memory)
     ltm = novelty.calibrate(ltm, config.prediction.floor_quantile)
@@ -229,7 +224,7 @@ def consolidate(
 
 def _arrivals(
     network: Network,
-    live: LiveNetwork,
+    subnetwork: CompactNetwork,
     trainer: EpisodeTrainer,
     episode: int,
     config: LearnerConfig,
@@ -242,12 +237,12 @@ def _arrivals(
     for class_id in classes:
         members = torch.nonzero(trainer.y == class_id).squeeze(1)
         members = members[torch.randperm(len(members), generator=generator).to(members.device)]
-        if memory.stm_choice == "herding":
-            members = members[:_HERDED]
-            z = torch.cat([live.represent(part, None) for part in members.split(_CHUNK)])
-            members = members[herd(z, most).to(members.device)]
-        chosen = members[:most]
-        h = torch.cat([network.run(trainer.features(part), 0, network.cut) for part in chosen.split(_CHUNK)])
+        herding = memory.stm_choice == "herding"
+        members = members[: _HERDED if herding else most]
+        h = torch.cat([network.run(trainer.features(part), 0, network.cut) for part in members.split(_CHUNK)])
+        if herding:
+            z = torch.cat([subnetwork.f(subnetwork.replayable(part)) for part in h.split(_CHUNK)])
+            h = h[herd(z, most).to(h.device)]
         yield StoredClass(int(class_id), episode, pack(h, memory.stm_bits, memory.stm_sparse, network.cut_ranks >= 2))
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from sharp_engine.config import Selection
 from sharp_engine.network import HIGHEST_RANK, Layer, Network
 
-_CHUNK = 64
-"""Examples per forward while activations are summed: bounds the memory of wide layers."""
+_CHUNK = 32
+"""Examples per forward while activations are summed: outputs of wide layers stay near the processor."""
 
 
 @torch.no_grad()
