@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sharp_server import ConfigurationError, config_options, resolve_config
-from tests.server.running import Server
+from tests.server.running import SECONDS, Server
 
 
 def test_flags_are_stronger_than_the_environment_and_that_than_the_file(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_second_server_on_the_folder_or_the_port_fails_loudly(tmp_path: Path) 
         for server in (same_folder, same_port):
             server.start(wait=False)
         for server, words in ((same_folder, "another server has the data folder"), (same_port, "cannot listen on")):
-            assert server.process.wait(60) == 1
+            assert server.process.wait(SECONDS) == 1
             assert words in server.log.read_text()
             assert "Traceback" not in server.log.read_text()
         assert f"serves on 127.0.0.1:{first.port}" in first.log.read_text()
