@@ -59,14 +59,13 @@ class Journal:
         stale = wal.set_aside_if_stale(self.path, f"{ASIDE}{int(time.time())}-")
         promised = stale or wal.expected(self.path)
         self._connection = schema.connect(self.path)
-        recovered = 0 if stale else wal.recovered(self._connection, self.path)
-        self.dropped_frames = promised.lost(recovered)
-        if not schema.is_sound(self._connection):
-            self._connection.close()
-            raise sqlite3.DatabaseError("the journal's structure is damaged")
         try:
+            recovered = 0 if stale else wal.recovered(self._connection, self.path)
+            self.dropped_frames = promised.lost(recovered)
+            if not schema.is_sound(self._connection):
+                raise sqlite3.DatabaseError("the journal's structure is damaged")
             schema.create(self._connection)
-        except schema.OtherFormat:
+        except (sqlite3.Error, schema.OtherFormat):
             self._connection.close()
             raise
         self._thread.start()
