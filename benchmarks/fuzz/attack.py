@@ -21,6 +21,7 @@ from benchmarks.fuzz import pictures, seeds, snapshots
 from benchmarks.fuzz.answers import PATIENCE, SECONDS, Violation, call, judge
 from benchmarks.fuzz.messages import Draw, Vocabulary, requests
 from benchmarks.fuzz.methods import Method
+from benchmarks.fuzz.pauses import Pauses
 from benchmarks.fuzz.world import World
 from sharp.v1 import learning_pb2, prediction_pb2, tensor_pb2
 from sharp.v1 import snapshot_pb2 as snap
@@ -48,6 +49,7 @@ class Attacker:
     world: World
     tallies: dict[str, Tally] = field(default_factory=dict)
     violations: list[dict[str, str]] = field(default_factory=list)
+    pauses: Pauses = field(default_factory=Pauses)
 
     @property
     def messages(self) -> int:
@@ -109,6 +111,7 @@ class Attacker:
         """Call a method, count it under a name, judge the answer; returns its code."""
         tally = self.tallies.setdefault(name, Tally())
         seconds = PATIENCE if method.gives_stream or _waits(method, sent[0]) else SECONDS
+        paused = self.pauses.count
         answer = call(method, self.world.channel, sent, seconds, cancel)
         tally.calls += 1
         tally.messages += len(sent)
@@ -116,6 +119,8 @@ class Attacker:
         try:
             judge(method, answer, self.world.secret)
         except Violation as violation:
+            if self.world.alive and self.pauses.since(paused):
+                return self.send(name, method, sent, cancel)
             shown = " ".join(part[:200].hex() for part in sent)
             self.violations.append({"what": name, "found": str(violation), "sent": shown[:2000]})
             raise

@@ -12,7 +12,6 @@ from typing import Any
 
 from benchmarks.errors import require
 from benchmarks.fuzz import wire
-from benchmarks.fuzz.answers import Violation
 from benchmarks.fuzz.attack import Attacker
 from benchmarks.fuzz.world import World, opened
 from benchmarks.machine import machine, versions
@@ -137,12 +136,14 @@ def _round(attacker: Attacker, result: FuzzResult, options: FuzzOptions, number:
         ("dropped streams", lambda: _count(result, "streams opened and dropped", wire.drop_streams(world, 120, rng))),
         ("slow readers", lambda: _count(result, "questions never listened to", wire.read_slowly(world, 400))),
     ]
+    works.append(("tidying up", world.tidy))
     for name, work in works:
         tell(attacker.messages, name)
+        known = len(attacker.violations)
         try:
-            work()
+            _twice_if_paused(work, attacker)
         except Exception as error:  # hypothesis wraps what it found; what matters is in the list already
-            if not attacker.violations or isinstance(error, Violation):
+            if len(attacker.violations) == known:
                 attacker.violations.append(
                     {"what": name, "found": f"{type(error).__name__}: {error}"[:600], "sent": ""}
                 )
@@ -150,7 +151,17 @@ def _round(attacker: Attacker, result: FuzzResult, options: FuzzOptions, number:
             attacker.violations.append({"what": name, "found": "the server died", "sent": ""})
             return
         result.memory.sample(attacker.messages / PER_UNIT, world.server.pid, world.server.trainer)
-    world.tidy()
+
+
+def _twice_if_paused(work: Callable[[], Any], attacker: Attacker) -> None:
+    """Do something, and once more if it failed while the whole run stood still."""
+    paused, known = attacker.pauses.count, len(attacker.violations)
+    try:
+        work()
+    except Exception:
+        if len(attacker.violations) > known or not attacker.world.alive or not attacker.pauses.since(paused):
+            raise
+        work()
 
 
 def _count(result: FuzzResult, name: str, number: int) -> None:
