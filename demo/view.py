@@ -95,7 +95,7 @@ class View:
     def episode(self, number: int, episode: Episode) -> None:
         """What both know after an episode."""
         told = Table.grid(padding=(0, 2))
-        told.add_column(width=28)
+        told.add_column(width=34)
         new = " and ".join(map(str, episode.classes))
         names = Text(f"  after episode {number} (new: {new})")
         sharp = Text(f"SHARP {percent(episode.sharp)}", "bold green")
