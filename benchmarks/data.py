@@ -61,7 +61,7 @@ class Dataset:
 def load(name: str, root: Path, *, test: bool = True) -> Dataset:
     """Read a data set below `root`; without `test` the test images are not read.
 
-    CIFAR may also lie there as folders, `root/cifar10/train/<class>/*`.
+    CIFAR may also lie there as folders: `root/train/<class>/*` or `root/cifar10/train/<class>/*`, and `test` beside.
     """
     require(name in DATASETS, "dataset", name, "one of " + ", ".join(DATASETS))
     if not root.is_dir():
@@ -72,9 +72,11 @@ def load(name: str, root: Path, *, test: bool = True) -> Dataset:
         try:
             return _from_torchvision(name, root, test)
         except (RuntimeError, FileNotFoundError) as error:
-            if name.startswith("cifar") and (root / name / "train").is_dir():
-                return _from_folder(name, root / name, test)
-            folders = f", nor folders of images in {root / name / 'train'}" if name.startswith("cifar") else ""
+            places = (root, root / name) if name in _CLASSES_OF_FOLDERS else ()
+            for place in places:
+                if (place / "train").is_dir():
+                    return _named(_from_folder(name, place, test))
+            folders = "".join(f", nor folders of images in {place / 'train'}" for place in places)
             raise DataError(
                 f"{name} is not below {root}: found no {_TORCHVISION[name].files} "
                 f"(torchvision's layout; nothing is downloaded){folders}"
@@ -157,6 +159,18 @@ def _images(part: Any, first: int) -> Images:
 
 
 # ---- folders ----------------------------------------------------------------------------------------------------
+
+
+_CLASSES_OF_FOLDERS = {"cifar10": 10, "cifar100": 100}
+"""Data sets that may also lie in folders, and how many there must be."""
+
+
+def _named(dataset: Dataset) -> Dataset:
+    """A named data set from folders, if it can be that one: the paper's figures stand beside it."""
+    wanted = _CLASSES_OF_FOLDERS[dataset.name]
+    if len(dataset.classes) != wanted:
+        raise DataError(f"{dataset.name} has {wanted} classes, but there are {len(dataset.classes)} folders of images")
+    return dataset
 
 
 def _from_folder(name: str, root: Path, test: bool) -> Dataset:

@@ -74,14 +74,21 @@ def test_classes_txt_beside_the_folders_settles_their_order(png_root: Path, tmp_
         data.load("folder", tmp_path)
 
 
-def test_cifar_falls_back_to_folders_of_images(tmp_path: Path, write_folders: Write) -> None:
+@pytest.mark.parametrize("place", [".", "cifar10"])
+def test_cifar_falls_back_to_folders_of_images(tmp_path: Path, write_folders: Write, place: str) -> None:
     names = [f"class {i}" for i in range(10)]
     for part, seed in (("train", 0), ("test", 1)):
-        write_folders(tmp_path / "cifar10" / part, synthetic.images(10, 2, (3, 32, 32), seed=seed), names)
+        write_folders(tmp_path / place / part, synthetic.images(10, 2, (3, 32, 32), seed=seed), names)
     found = data.load("cifar10", tmp_path)
     assert found.train.x.shape == (20, 3, 32, 32) and found.source == "folders of images"
     written = synthetic.images(10, 2, (3, 32, 32), seed=0)
     assert rows(found.train) == rows(written)
+
+
+def test_folders_of_other_classes_are_not_taken_for_cifar(tmp_path: Path, write_folders: Write) -> None:
+    write_folders(tmp_path / "train", synthetic.images(3, 2, (3, 32, 32)), ["a", "b", "c"])
+    with pytest.raises(DataError, match="cifar10 has 10 classes, but there are 3"):
+        data.load("cifar10", tmp_path, test=False)
 
 
 def test_a_folder_without_a_test_set_gives_a_sixth_away_always_the_same(tmp_path: Path, write_folders: Write) -> None:
