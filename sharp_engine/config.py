@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from sharp_engine.errors import ConfigError
 
 Selection = Literal["covered", "greedy-all"]
+GRecruits = Literal["every-episode", "first-episode"]
 StmChoice = Literal["random", "herding"]
 StmShare = Literal["even", "fading"]
 Vote = Literal["majority", "calibrated", "duels"]
@@ -145,6 +146,11 @@ class TrainingConfig:
     (the published code)."""
     selection_examples: int = 1024
     """Most examples on which activations are summed for selection."""
+    g_recruits: GRecruits = "every-episode"
+    """When units before the replay cut are recruited. `every-episode`: like those behind it (the paper's rule). What
+    STM holds then lacks the units recruited since, and the network learns to tell old classes from new ones by what is
+    missing, so that new classes swallow unseen examples of old ones. `first-episode`: all that respond, at once, and
+    none later, so that replayed activations stay like those of the stream."""
     learning_rate: float = 1.0
     """Adadelta's learning rate."""
     cache_mebibytes: int = 1024

@@ -140,9 +140,12 @@ class EpisodeTrainer:
         sample = torch.randperm(len(self.y), generator=generator)[: training.selection_examples].to(self.y.device)
         first = network.cut if all(layer.pretrained for layer in network.g) else 0
         seen = self._frozen.stream(first, sample)
-        rewire(
-            network, total_activations(network, seen, first), first, training.tau(phase), training.selection, generator
-        )
+        tau = tau_g = training.tau(phase)
+        if training.g_recruits == "first-episode":
+            learned = any(bool((layer.ranks >= 2).any()) for layer in network.g)
+            tau_g = 0.0 if learned else 1.0
+        activations = total_activations(network, seen, first)
+        rewire(network, activations, first, tau_g, tau, training.selection, generator)
         if not bool((network.layers[-1].ranks >= 1).any()):
             raise SilentNetworkError("no output unit responds to the episode's examples: are they all zero?")
 

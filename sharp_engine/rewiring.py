@@ -76,13 +76,15 @@ def rewire(
     network: Network,
     activations: list[Tensor],
     first: int,
+    tau_g: float,
     tau: float,
     selection: Selection,
     generator: torch.Generator,
 ) -> None:
     """Steps 2 to 4 before a phase: select, drop, grow. `activations` are those of the layers from `first` on."""
-    for layer, activation in zip(network.layers[first:], activations, strict=True):
-        layer.ranks = select(layer.ranks, activation, tau, selection)
+    for index, activation in enumerate(activations, first):
+        layer = network.layers[index]
+        layer.ranks = select(layer.ranks, activation, tau_g if index < network.cut else tau, selection)
     grow(network, drop(network), generator)
 
 

@@ -55,6 +55,7 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
             "tau_period": [0],
             "selection": ["all", "Covered"],
             "selection_examples": [0],
+            "g_recruits": ["never"],
             "learning_rate": [0.0, -1.0, NAN, INF],
             "cache_mebibytes": [-1],
         },
@@ -272,6 +273,7 @@ def test_presets_are_the_papers_settings(
     assert (training.batch_size, training.temperature) == (batch, temperature)
     assert (training.learning_rate, training.tau_period, training.selection_examples) == (1.0, 30, 1024)
     assert training.least_steps == 0
+    assert (training.selection, training.g_recruits) == ("greedy-all", "every-episode")
     assert (memory.episodes, memory.stm_capacity, memory.ltm_per_class) == (1, stm, ltm)
     assert (memory.stm_choice, memory.stm_share, memory.stm_bits, memory.stm_sparse) == ("random", "even", 8, False)
     assert (config.prediction.neighbours, config.prediction.vote) == (neighbours, "majority")

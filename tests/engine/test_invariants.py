@@ -72,6 +72,7 @@ def cases(draw: st.DrawFn, blurry: bool | None = None) -> Case:
             batch_size=draw(st.integers(4, 32)),
             tau_min=draw(st.floats(0.3, 1.0)),
             selection=draw(st.sampled_from(["covered", "greedy-all"])),
+            g_recruits=draw(st.sampled_from(["every-episode", "first-episode"])),
         ),
         memory=MemoryConfig(
             episodes=draw(st.integers(0, 3)),
