@@ -19,7 +19,7 @@ Selection = Literal["covered", "greedy-all"]
 GRecruits = Literal["every-episode", "first-episode"]
 StmChoice = Literal["random", "herding"]
 StmShare = Literal["even", "fading"]
-Vote = Literal["majority", "calibrated", "duels"]
+Vote = Literal["majority", "calibrated"]
 Boundaries = Literal["given", "found"]
 ArchitectureKind = Literal["auto", "conv-small", "vgg-small", "mlp", "backbone"]
 
@@ -212,10 +212,9 @@ class PredictionConfig:
     """k of the k-nearest-neighbour vote."""
     vote: Vote = "majority"
     """`majority`: the k nearest memories vote (the paper's rule). `calibrated`: each class's similarity is compared on
-    its own scale, so that classes that live on different masks compete fairly. `duels`: the leaders of the calibrated
-    vote are then compared pair by pair, on units that both live on, with a metric learned on the memories."""
+    its own scale, so that classes that live on different masks compete fairly."""
     floor_quantile: float = 0.2
-    """Calibrated vote and duels: quantile of a class's similarity to other classes' memories that counts as score 0."""
+    """Calibrated vote: quantile of a class's similarity to other classes' memories that counts as score 0."""
 
     def __post_init__(self) -> None:
         _require_choices(self)

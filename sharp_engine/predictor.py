@@ -18,7 +18,6 @@ from torch import Tensor
 
 from sharp_engine.compact import needed_subnetwork
 from sharp_engine.config import PredictionConfig
-from sharp_engine.duels import LEADING, Duels
 from sharp_engine.errors import NothingLearnedError
 from sharp_engine.front import Front
 from sharp_engine.labels import Label, Labels
@@ -134,7 +133,6 @@ class Predictor:
         self._slope = 1.0 / (ceiling - floor)  # calibrated score = (similarity − floor) / (ceiling − floor)
         self._offset = -floor * self._slope
         self._novelty = NoveltyScale(ltm.classes, device)
-        self._duels = Duels(ltm.classes, self._subnetwork.output_units) if config.vote == "duels" else None
 
     @property
     def classes(self) -> list[Label]:
@@ -180,8 +178,7 @@ class Predictor:
 
     def _predict(self, x: Tensor, top: int, memories: int, novelty: bool) -> dict[str, NDArray[Any]]:
         matcher = self._matcher
-        z = self.represent(x)  # (n, units)
-        compared = matcher.compare(z)
+        compared = matcher.compare(self.represent(x))
         top, memories = min(top, matcher.classes), min(memories, matcher.entries)
         majority = self._config.vote == "majority"
         k = min(self._config.neighbours, matcher.entries) if majority else 0
@@ -196,11 +193,8 @@ class Predictor:
             share = votes.gather(1, order) / k
         else:
             scores = matcher.class_similarity(few) * self._slope + self._offset  # (n, classes)
-            count = max(top, 1 if self._duels is None else LEADING)
-            order = scores.topk(min(count, matcher.classes), dim=1).indices
+            order = scores.topk(max(top, 1), dim=1).indices
             share = torch.softmax(scores / _SHARE_TEMPERATURE, dim=1).gather(1, order)
-            if self._duels is not None:
-                share, order = self._duels.settle(z, share, order)
         distance = _distance(best.gather(1, order))  # (n, at least top)
         answer = {"winner": order[:, 0], "share": share[:, 0], "distance": distance[:, 0]}
         answer |= {"top": order[:, :top], "top_share": share[:, :top], "top_distance": distance[:, :top]}

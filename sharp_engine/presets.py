@@ -42,7 +42,7 @@ def _paper(
 
 PRESETS: dict[str, LearnerConfig] = {
     "default": LearnerConfig(
-        training=TrainingConfig(phases=3, epochs=1, least_steps=40, batch_size=128),
+        training=TrainingConfig(phases=3, epochs=1, least_steps=40, batch_size=128, g_recruits="first-episode"),
         memory=MemoryConfig(
             stm_capacity=1000,
             stm_choice="herding",
@@ -52,7 +52,7 @@ PRESETS: dict[str, LearnerConfig] = {
             ltm_per_class=50,
             holdout=0.05,
         ),
-        prediction=PredictionConfig(vote="duels"),
+        prediction=PredictionConfig(vote="calibrated"),
     ),
     "mnist": _paper("conv-small", 0.90, 10, 3, 256, 0.1, 5, 25, 50),
     "fashion-mnist": _paper("conv-small", 0.75, 12, 3, 1024, 0.2, 25, 25, 50),

@@ -18,7 +18,7 @@ QUESTIONS, _ = examples(range(6), each=4, noise=0.5, seed=60)
 
 
 @pytest.mark.parametrize("label", range(6))
-@pytest.mark.parametrize("vote", ["majority", "calibrated", "duels"])
+@pytest.mark.parametrize("vote", ["majority", "calibrated"])
 def test_a_forgotten_class_is_never_named_again(label: int, vote: str) -> None:
     learner = trained(mlp(episodes=2, vote=vote))
     learner.forget(label)

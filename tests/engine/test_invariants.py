@@ -84,7 +84,7 @@ def cases(draw: st.DrawFn, blurry: bool | None = None) -> Case:
             ltm_per_class=draw(st.integers(1, 5)),
             holdout=draw(st.sampled_from([0.0, 0.2])),
         ),
-        prediction=PredictionConfig(vote=draw(st.sampled_from(["majority", "calibrated", "duels"]))),
+        prediction=PredictionConfig(vote=draw(st.sampled_from(["majority", "calibrated"]))),
         stream=StreamConfig(blurry=draw(st.booleans()) if blurry is None else blurry),
         seed=draw(st.integers(0, 2**31)),
         device="cpu",

@@ -140,7 +140,7 @@ def test_an_item_of_the_answers_is_the_answer_for_one_example(plain: Learner) ->
     assert plain.predict(QUESTIONS, novelty=False)[0].novelty is None
 
 
-@pytest.mark.parametrize("vote", ["majority", "calibrated", "duels"])
+@pytest.mark.parametrize("vote", ["majority", "calibrated"])
 def test_a_batch_of_one_is_answered_like_a_row_of_a_batch(vote: str) -> None:
     learner = trained(mlp(vote=vote))
     together = learner.predict(QUESTIONS, top=3, memories=3)
@@ -337,7 +337,7 @@ def test_calibration_lets_a_class_under_few_units_compete() -> None:
     assert by_hand(entries, 3, "calibrated").predict(x, 1, 0, True).labels == ["all units"]
 
 
-@pytest.mark.parametrize("vote", ["majority", "calibrated", "duels"])
+@pytest.mark.parametrize("vote", ["majority", "calibrated"])
 def test_shares_are_shares(vote: str) -> None:
     learner = trained(mlp(vote=vote))
     answer = learner.predict(QUESTIONS, top=6)
