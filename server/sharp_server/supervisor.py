@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import multiprocessing
+import signal
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, replace
@@ -95,7 +96,10 @@ class Supervisor:
             name="sharp-trainer",
             daemon=True,
         )
+        # Ctrl-C reaches every process of a terminal: the trainer ends when the front says so, from its first moment on.
+        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
         process.start()
+        signal.signal(signal.SIGINT, interrupted)
         theirs.close()
         self._process, self._pipe, self._ready, self._since = process, ours, False, time.time()
         asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, ours)
