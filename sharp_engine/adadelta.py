@@ -7,7 +7,7 @@ processor time before the first step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -19,23 +19,23 @@ _EPSILON = 1e-6
 class Adadelta:
     """One optimiser per phase."""
 
-    def __init__(self, parameters: Sequence[Tensor], existing: Sequence[Tensor | None], learning_rate: float) -> None:
-        """`existing` multiplies each parameter's gradient: 1 for existing connections, else 0; none keeps it all."""
+    def __init__(self, parameters: Iterable[tuple[Tensor, Tensor | None]], learning_rate: float) -> None:
+        """Parameters with what multiplies their gradients: 1 for existing connections, else 0; none keeps it all."""
         self._rate = learning_rate
         self._state = [
-            (parameter, mask, torch.zeros_like(parameter), torch.zeros_like(parameter))
-            for parameter, mask in zip(parameters, existing, strict=True)
+            (parameter, existing, torch.zeros_like(parameter), torch.zeros_like(parameter))
+            for parameter, existing in parameters
         ]
 
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient, and forget the gradients."""
-        for parameter, mask, squares, changes in self._state:
+        for parameter, existing, squares, changes in self._state:
             gradient = parameter.grad
             if gradient is None:
                 continue
-            if mask is not None:
-                gradient.mul_(mask)
+            if existing is not None:
+                gradient.mul_(existing)
             squares.mul_(_RHO).addcmul_(gradient, gradient, value=1.0 - _RHO)
             change = (changes + _EPSILON).sqrt_().div_((squares + _EPSILON).sqrt_()).mul_(gradient)
             changes.mul_(_RHO).addcmul_(change, change, value=1.0 - _RHO)

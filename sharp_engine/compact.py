@@ -32,13 +32,22 @@ class CompactLayer:
     """(kept,)"""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Outputs after pooling and ReLU; pooling comes first: the same result for a quarter of the work."""
+        """Outputs after pooling and ReLU."""
+        return self.respond(self.preactivation(x, self.weight, self.bias))
+
+    def preactivation(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Before pooling and ReLU, by weights of the kept units."""
         if self.layer.kind == "linear":
-            return F.linear(x.flatten(1), self.weight, self.bias).relu_()
-        if not self.weight.numel():  # no units, or units that nothing feeds: convolutions refuse to be empty
-            height, width = (side // 2 if self.layer.pool else side for side in x.shape[2:])
-            return F.relu(self.bias)[None, :, None, None].expand(len(x), -1, height, width)
-        x = F.conv2d(x, self.weight, self.bias, padding=1)
+            return F.linear(x.flatten(1), weight, bias)
+        if weight.numel():
+            return F.conv2d(x, weight, bias, padding=1)
+        alone = weight.new_zeros(len(weight)) if bias is None else bias  # convolutions refuse to be empty
+        return alone[None, :, None, None].expand(len(x), -1, *x.shape[2:]).clone()
+
+    def respond(self, x: Tensor) -> Tensor:
+        """Pooling, then ReLU: the same result as the other way round for a quarter of the work. May change x."""
+        if self.layer.pool and not len(self.units):  # pooling refuses to be empty, too
+            return x[:, :, : x.shape[2] // 2, : x.shape[3] // 2]
         return (F.max_pool2d(x, 2) if self.layer.pool else x).relu_()
 
     def connections(self) -> Tensor:

@@ -153,7 +153,7 @@ class EpisodeTrainer:
         """Step 5: train the active units for the phase's epochs and write them back; return the phase's mean loss."""
         training = self._config.training
         live = LiveNetwork(network, self._frozen, self._replay)
-        optimiser = Adadelta(live.parameters, live.existing, training.learning_rate) if live.parameters else None
+        optimiser = Adadelta(live.parameters, training.learning_rate) if live.parameters else None
         epochs, steps = self.epochs(training)
         losses = []
         for epoch in range(1, epochs + 1):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sharp_engine.compact import CompactLayer, indices, take
-from sharp_engine.network import Network
+from sharp_engine.network import Layer, Network
 from sharp_engine.stm import Replay
 
 _CHUNK = 128
@@ -99,6 +99,41 @@ class FrozenOutputs:
         return self._layers[level - 1](x)
 
 
+class LiveLayer:
+    """The live units of one layer, fed by frozen units and by live ones.
+
+    The two have weights of their own, so that no gradient is computed for the outputs of frozen units.
+    """
+
+    def __init__(self, layer: Layer, units: Tensor, frozen: Tensor, live: Tensor) -> None:
+        """`frozen` and `live`: indices of the source units."""
+        self._compact = take(layer, units, torch.cat((frozen, live)))
+        sizes = [len(frozen) * layer.positions, len(live) * layer.positions]
+        self._weights = [part.clone().requires_grad_(True) for part in self._compact.weight.split(sizes, dim=1)]
+        self._existing = self._compact.connections().split(sizes, dim=1)
+        self._bias = self._compact.bias.requires_grad_(True)
+
+    @property
+    def parameters(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Each with what its gradient is multiplied with, to keep absent connections at zero."""
+        return [*zip(self._weights, self._existing, strict=True), (self._bias, None)]
+
+    def __call__(self, frozen: Tensor | None, live: Tensor | None) -> Tensor:
+        """Outputs, from those of the frozen and of the live units before; either may be missing, but not both."""
+        total, bias = None, self._bias
+        for x, weight in zip((frozen, live), self._weights, strict=True):
+            if x is not None:
+                part = self._compact.preactivation(x, weight, bias if total is None else None)
+                total = part if total is None else total.add_(part)
+        assert total is not None
+        return self._compact.respond(total)
+
+    def write_back(self) -> None:
+        """Copy what was learned into the full network."""
+        self._compact.weight = torch.cat(self._weights, dim=1)
+        self._compact.write_back()
+
+
 class LiveNetwork:
     """The units that a phase trains, as dense weights with gradient masks."""
 
@@ -111,36 +146,33 @@ class LiveNetwork:
             first -= 1
         self._first = first
         """The first layer from which on every layer has live units."""
-        self.layers: list[CompactLayer] = []
-        sources = frozen.units[first]
+        self.layers: list[LiveLayer] = []
+        sources = live[0][:0]
         self._replayed = None
         for index in range(first, len(live)):
             if index == self._cut and replay is not None:
-                self._replayed = replay.h[:, sources]  # (N, sources, …) in the order that layer `cut` sees
-            self.layers.append(take(network.layers[index], live[index], sources))
-            sources = torch.cat((frozen.units[index + 1], live[index]))
-        self.parameters: list[Tensor] = []
-        self.existing: list[Tensor | None] = []
-        """What each parameter's gradient is multiplied with, to keep absent connections at zero."""
-        for layer in self.layers:
-            self.parameters += [layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)]
-            self.existing += [layer.connections(), None]
+                self._replayed = replay.h[:, sources]  # (N, live units before the cut, …)
+            self.layers.append(LiveLayer(network.layers[index], live[index], frozen.units[index], sources))
+            sources = live[index]
+        self.parameters = [pair for layer in self.layers for pair in layer.parameters]
 
     def represent(self, index: Tensor, drawn: Tensor | None) -> Tensor:
         """z of stream examples, and of replayed activations behind them: (n + replayed, active output units)."""
-        x = self._outputs(self._first, index, drawn)
+        frozen, x = self._outputs(self._first, index, drawn), None
         for level, layer in enumerate(self.layers, self._first):
-            if level == self._cut and drawn is not None and self._replayed is not None and level > self._first:
+            if level == self._cut and drawn is not None and x is not None and self._replayed is not None:
                 x = torch.cat((x, self._replayed[drawn]))
-            x = layer(x)
-            if len(self._frozen.units[level + 1]):
-                x = torch.cat((self._outputs(level + 1, index, drawn), x), dim=1)
-        return x
+            x = layer(frozen, x)
+            frozen = self._outputs(level + 1, index, drawn)
+        outputs = [part for part in (frozen, x) if part is not None]
+        return torch.cat(outputs, dim=1)
 
-    def _outputs(self, level: int, index: Tensor, drawn: Tensor | None) -> Tensor:
-        """Frozen outputs at a level; replay takes part behind the cut, and at the cut where the computation begins."""
+    def _outputs(self, level: int, index: Tensor, drawn: Tensor | None) -> Tensor | None:
+        """Frozen outputs at a level, from the cut on of replay too; none where no unit is frozen, but for the first."""
+        if level > self._first and not len(self._frozen.units[level]):
+            return None
         stream = self._frozen.stream(level, index)
-        if drawn is None or level < self._cut or (level == self._cut and level > self._first):
+        if drawn is None or level < self._cut:
             return stream
         return torch.cat((stream, self._frozen.replayed(level, drawn)))
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import torch
-from torch import Tensor
 
 from sharp_engine.adadelta import Adadelta
 
@@ -15,7 +14,7 @@ def test_steps_are_those_of_torch_to_the_last_bit() -> None:
     random = torch.Generator().manual_seed(0)
     ours = [torch.randn(shape, generator=random) for shape in ((7, 5), (7,), (3, 2, 3, 3))]
     theirs = [parameter.clone() for parameter in ours]
-    mine, torchs = Adadelta(ours, [None] * 3, 0.7), torch.optim.Adadelta(theirs, lr=0.7)
+    mine, torchs = Adadelta([(p, None) for p in ours], 0.7), torch.optim.Adadelta(theirs, lr=0.7)
     for _ in range(20):
         for a, b in zip(ours, theirs, strict=True):
             a.grad = torch.randn(a.shape, generator=random)
@@ -29,8 +28,7 @@ def test_steps_are_those_of_torch_to_the_last_bit() -> None:
 def test_absent_connections_stay_at_zero_and_parameters_without_a_gradient_where_they_are() -> None:
     existing = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     weight, untouched = torch.zeros(2, 2), torch.ones(3)
-    parameters: list[Tensor] = [weight, untouched]
-    optimiser = Adadelta(parameters, [existing, None], 1.0)
+    optimiser = Adadelta([(weight, existing), (untouched, None)], 1.0)
     for _ in range(3):
         weight.grad = torch.ones(2, 2)
         optimiser.step()
