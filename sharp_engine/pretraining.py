@@ -63,7 +63,7 @@ def pretrain(
         network, [torch.ones(layer.units, dtype=torch.bool, device=device) for layer in network.layers]
     )
     parameters = [p.requires_grad_(True) for layer in dense.layers for p in (layer.weight, layer.bias)]
-    optimiser = Adadelta(parameters, [None] * len(parameters), config.training.learning_rate)
+    optimiser = Adadelta(((parameter, None) for parameter in parameters), config.training.learning_rate)
     losses = []
     for epoch in range(1, epochs + 1):
         total, steps = 0.0, 0

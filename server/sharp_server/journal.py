@@ -59,15 +59,19 @@ class Journal:
         stale = wal.set_aside_if_stale(self.path, f"{ASIDE}{int(time.time())}-")
         promised = stale or wal.expected(self.path)
         self._connection = schema.connect(self.path)
+        witness = None
         try:
-            recovered = 0 if stale else wal.recovered(self._connection, self.path)
-            self.dropped_frames = promised.lost(recovered)
+            witness = wal.Witness(self._connection, self.path)
+            self.dropped_frames = promised.lost(0 if stale else witness.recovered())
             if not schema.is_sound(self._connection):
                 raise sqlite3.DatabaseError("the journal's structure is damaged")
             schema.create(self._connection)
         except (sqlite3.Error, schema.OtherFormat):
             self._connection.close()
+            if witness is not None:
+                witness.close()
             raise
+        self._witness = witness
         self._thread.start()
 
     async def write(
@@ -103,6 +107,7 @@ class Journal:
         self._readers.shutdown(wait=True)
         with contextlib.suppress(sqlite3.Error):
             self._connection.close()
+        self._witness.close()
 
     def _reader(self) -> sqlite3.Connection:
         if not hasattr(self._local, "connection"):

@@ -1,4 +1,4 @@
-"""What the journal's write-ahead log ought to hold, read from the files before SQLite opens them.
+"""What the journal's write-ahead log ought to hold, read from the files before SQLite opens them (see `Witness`).
 
 SQLite drops every frame from the first damaged one on, without a word: as if those transactions had never been. Whether
 any were lost can be told from two witnesses: the frames' own headers, and the index beside the log (`-shm`), which
@@ -16,7 +16,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-_HEADER, _FRAME = 32, 24
+_HEADER, _FRAME, _INDEX = 32, 24, 100
 _MAGIC = (0x377F0682, 0x377F0683)
 """The last bit says in which byte order checksums are computed."""
 _MASK = 0xFFFFFFFF
@@ -66,11 +66,31 @@ def expected(journal: Path) -> Expected:
     return Expected(frames)
 
 
-def recovered(connection: sqlite3.Connection, journal: Path) -> int:
-    """How many frames SQLite took as valid; asked before anything is written. Writes nothing itself."""
-    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    index = _index(_beside(journal, "-shm"))
-    return 0 if index is None else index.frames
+class Witness:
+    """The index of a log that SQLite has open in this process.
+
+    Closing any descriptor of a file ends all locks that the process has on it, SQLite's too; the next process to open
+    the journal would then take itself for the first one and cut the index off under our feet (SIGBUS). So the
+    descriptor stays open until SQLite's own connections are closed.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, journal: Path) -> None:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # SQLite reads the log now
+        try:
+            self._descriptor: int | None = os.open(_beside(journal, "-shm"), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._descriptor = None
+
+    def recovered(self) -> int:
+        """How many frames SQLite took as valid; asked before anything is written. Writes nothing itself."""
+        index = None if self._descriptor is None else _parsed(os.pread(self._descriptor, _INDEX, 0))
+        return 0 if index is None else index.frames
+
+    def close(self) -> None:
+        """Let go of the index; every connection to the journal must be closed before."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def set_aside_if_stale(journal: Path, beginning: str) -> Expected | None:
@@ -104,10 +124,13 @@ def _index(path: Path) -> _Index | None:
     """The index's header, if its two copies agree."""
     try:
         with path.open("rb") as file:
-            head = file.read(100)
+            return _parsed(file.read(_INDEX))
     except OSError:
         return None
-    if len(head) < 100 or head[:48] != head[48:96] or not head[12]:
+
+
+def _parsed(head: bytes) -> _Index | None:
+    if len(head) < _INDEX or head[:48] != head[48:96] or not head[12]:
         return None
     (frames,) = struct.unpack("=I", head[16:20])
     (applied,) = struct.unpack("=I", head[96:100])

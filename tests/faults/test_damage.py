@@ -153,10 +153,12 @@ def test_a_sound_log_promises_what_it_holds(tmp_path: Path) -> None:
     moved = copied(tmp_path, tmp_path / "copy") / "journal.db"
     assert wal.set_aside_if_stale(moved, "damaged-") is None
     again = schema.connect(moved)
-    assert promised.frames > 0 and promised.lost(wal.recovered(again, moved)) == 0
+    witness = wal.Witness(again, moved)
+    assert promised.frames > 0 and promised.lost(witness.recovered()) == 0
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     assert wal.expected(path) == wal.Expected()
     again.close()
+    witness.close()
     connection.close()
 
 

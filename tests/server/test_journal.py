@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,24 @@ def test_a_commit_is_on_disk_and_what_is_deleted_is_overwritten(tmp_path: Path) 
              ("journal_mode", "synchronous", "secure_delete")}  # fmt: skip
     connection.close()
     assert found == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1}
+
+
+def test_another_process_that_reads_the_journal_leaves_the_index_alone(tmp_path: Path) -> None:
+    """It would cut the index off if the writer had lost its locks, and the writer would die of a SIGBUS."""
+    path = tmp_path / "journal.db"
+    connect = f"c = sqlite3.connect('file:{path}?mode=ro', uri=True)"
+    read = f"import sqlite3; {connect}; c.execute('SELECT * FROM learners'); c.close()"
+
+    async def work(journal: Journal) -> None:
+        await learner_and_stream(journal)
+        index = path.with_name("journal.db-shm")
+        before = index.stat()
+        subprocess.run([sys.executable, "-c", read], check=True)
+        assert (index.stat().st_ino, index.stat().st_size) == (before.st_ino, before.st_size)
+        assert path.with_name("journal.db-wal").stat().st_size > 0
+        await journal.write(ledger_learners.create, "b", "other", b"", "{}", None, None, 10)
+
+    run(path, work)
 
 
 def test_what_waits_together_is_committed_together_and_one_fault_takes_nothing_with_it(tmp_path: Path) -> None:
