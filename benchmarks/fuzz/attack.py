@@ -110,14 +110,15 @@ class Attacker:
     def send(self, name: str, method: Method, sent: list[bytes], cancel: bool = False) -> str:
         """Call a method, count it under a name, judge the answer; returns its code."""
         tally = self.tallies.setdefault(name, Tally())
-        seconds = PATIENCE if method.gives_stream or _waits(method, sent[0]) else SECONDS
+        may_wait = _waits(method, sent[0])
+        seconds = PATIENCE if method.gives_stream or may_wait else SECONDS
         paused = self.pauses.count
         answer = call(method, self.world.channel, sent, seconds, cancel)
         tally.calls += 1
         tally.messages += len(sent)
         tally.codes["gave up" if answer.gave_up else answer.code.name] += 1
         try:
-            judge(method, answer, self.world.secret)
+            judge(method, answer, self.world.secret, may_wait)
         except Violation as violation:
             if self.world.alive and self.pauses.since(paused):
                 return self.send(name, method, sent, cancel)
