@@ -40,6 +40,18 @@ def serving(context: typer.Context) -> None:
     _run("benchmarks.serving.__main__", context)
 
 
+@app.command(context_settings=_HAND_ON, add_help_option=False)
+def fuzz(context: typer.Context) -> None:
+    """Attack a server with hostile messages, files and connections."""
+    _run("benchmarks.fuzz.__main__", context)
+
+
+@app.command(context_settings=_HAND_ON, add_help_option=False)
+def load(context: typer.Context) -> None:
+    """Load a server to 80 % of its capacity for minutes, with everything else going on."""
+    _run("benchmarks.load.__main__", context)
+
+
 def _run(module: str, context: typer.Context) -> None:
     here = Path.cwd()
     if (here / "benchmarks" / "paper.py").is_file() and str(here) not in sys.path:
