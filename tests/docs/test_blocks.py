@@ -24,6 +24,8 @@ from tests.server.running import Server
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("SECURITY.md")]
 ADDRESS = "localhost:50051"
+ELSEWHERE = {"operations"}
+"""Pages whose blocks need servers of their own: tests/docker/test_operations.py runs them."""
 SHOWN_ONLY = {"mermaid", "text", "proto"}
 NOT_RUN = {"make", "docker", "kubectl", "git", "pip", "npm", "curl", "promtool"}
 """Programs that `console` blocks may show."""
@@ -36,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in ELSEWHERE], ids=lambda page: page.stem)
 def test_every_code_block_of_the_page_runs(
     page: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
