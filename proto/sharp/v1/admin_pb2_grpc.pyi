@@ -107,8 +107,9 @@ class AdminStub:
     """Makes a learner forget a class. When the call returns, the class is gone from both memories, from the journal and
     from every prediction that starts from then on, also after a restart or a restored snapshot: the snapshots of
     this learner that still hold it are named, or deleted if that was asked for, and restoring one of them forgets the
-    class again, unless it is asked for. Files that were exported are out of reach, and are taken as they are when imported. The weights that
-    the class helped to train stay as they are: nothing that is stored brings it up, but the network was shaped by it.
+    class again, unless it is asked for. Files that were exported are out of reach, and are taken as they are when
+    imported. The weights that the class helped to train stay as they are: nothing that is stored brings it up, but the
+    network was shaped by it.
 
     Side effects: training stands still meanwhile, and an episode under way that holds the class goes on without it. A
     new version is published. A class that is taught again later is a new class.
@@ -303,8 +304,9 @@ class AdminAsyncStub(AdminStub):
     """Makes a learner forget a class. When the call returns, the class is gone from both memories, from the journal and
     from every prediction that starts from then on, also after a restart or a restored snapshot: the snapshots of
     this learner that still hold it are named, or deleted if that was asked for, and restoring one of them forgets the
-    class again, unless it is asked for. Files that were exported are out of reach, and are taken as they are when imported. The weights that
-    the class helped to train stay as they are: nothing that is stored brings it up, but the network was shaped by it.
+    class again, unless it is asked for. Files that were exported are out of reach, and are taken as they are when
+    imported. The weights that the class helped to train stay as they are: nothing that is stored brings it up, but the
+    network was shaped by it.
 
     Side effects: training stands still meanwhile, and an episode under way that holds the class goes on without it. A
     new version is published. A class that is taught again later is a new class.
@@ -532,8 +534,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """Makes a learner forget a class. When the call returns, the class is gone from both memories, from the journal and
         from every prediction that starts from then on, also after a restart or a restored snapshot: the snapshots of
         this learner that still hold it are named, or deleted if that was asked for, and restoring one of them forgets the
-        class again, unless it is asked for. Files that were exported are out of reach, and are taken as they are when imported. The weights that
-        the class helped to train stay as they are: nothing that is stored brings it up, but the network was shaped by it.
+        class again, unless it is asked for. Files that were exported are out of reach, and are taken as they are when
+        imported. The weights that the class helped to train stay as they are: nothing that is stored brings it up, but the
+        network was shaped by it.
 
         Side effects: training stands still meanwhile, and an episode under way that holds the class goes on without it. A
         new version is published. A class that is taught again later is a new class.
