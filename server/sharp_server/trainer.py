@@ -126,8 +126,11 @@ class Trainer:
             self._commands.put(command)
 
     def _send(self, kind: str, **values: object) -> None:
-        with self._sending:
-            self._pipe.send_bytes(json.dumps({"kind": kind, **values}).encode())
+        try:
+            with self._sending:
+                self._pipe.send_bytes(json.dumps({"kind": kind, **values}).encode())
+        except BrokenPipeError:
+            os._exit(1)  # the front is gone, as in `_listen`
 
     # ---- one episode --------------------------------------------------------------------------------------------
 
