@@ -6,6 +6,7 @@ One dataclass per component. Nothing here reads files, flags or the environment:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -31,9 +32,15 @@ def _require(holds: bool, name: str, value: object, wanted: str) -> None:
         raise ConfigError(f"{name} must be {wanted}, not {value!r}")
 
 
+@functools.cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """The types of a component's settings; working them out takes longer than all the rest of a config."""
+    return typing.get_type_hints(cls)
+
+
 def _require_choices(config: object) -> None:
     """Every setting that is one of a few words is one of them."""
-    for name, hint in typing.get_type_hints(type(config)).items():
+    for name, hint in _hints(type(config)).items():  # type: ignore[arg-type]  # mypy: classes have no hash
         if typing.get_origin(hint) is Literal:
             value, choices = getattr(config, name), typing.get_args(hint)
             _require(value in choices, name, value, "one of " + ", ".join(map(repr, choices)))
@@ -303,7 +310,7 @@ def from_dict(values: Mapping[str, Any]) -> LearnerConfig:
 def _build(cls: type[_T], values: object, where: str) -> _T:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where} must be a table of settings, not {values!r}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]  # as above
     unknown = sorted(str(key) for key in values if key not in hints)
     if unknown:
         raise ConfigError(f"{where} has no setting {unknown[0]!r}")

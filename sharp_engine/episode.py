@@ -138,7 +138,7 @@ class EpisodeTrainer:
         """Steps 1 to 4: select units by their activation on some examples, drop and grow connections."""
         training = self._config.training
         sample = torch.randperm(len(self.y), generator=generator)[: training.selection_examples].to(self.y.device)
-        first = network.cut if all(layer.pretrained for layer in network.g) else 0
+        first = network.cut if all(bool(layer.frozen.all()) for layer in network.g) else 0  # else G may still recruit
         seen = self._frozen.stream(first, sample)
         tau = tau_g = training.tau(phase)
         if training.g_recruits == "first-episode":

@@ -60,6 +60,7 @@ class Matcher:
         self._zero = zero if bool(zero.any()) else None
         # A zero vector is 1 from all others and 0 from another zero: similarities of silent examples.
         self._silent = torch.where(zero, 1.0, 0.5).masked_fill(absent, -torch.inf)  # (depth, classes)
+        self._most_silent = _largest(self._silent[None], min(NEIGHBOURS, self.depth))  # (few, 1, classes)
         self._few = counts.clamp(max=NEIGHBOURS)  # (classes,) memories that a class's similarity is averaged over
 
     def compare(self, z: Tensor) -> Compared:
@@ -84,8 +85,8 @@ class Matcher:
         −∞ where a class has fewer.
         """
         count = min(count, self.depth)
-        silent = _largest(self._silent[None], count)  # (count, 1, classes)
-        return torch.where(compared.silent, silent, _largest(compared.products, count) * compared.scale)
+        largest = _largest(compared.products, count) * compared.scale
+        return torch.where(compared.silent, self._most_silent[:count], largest)
 
     def class_similarity(self, best: Tensor) -> Tensor:
         """Of every class: the mean over its few nearest memories, (n, classes)."""
@@ -98,13 +99,13 @@ class Matcher:
 
         They all belong to the k classes with the nearest memories, so only those are searched. best: (n, classes).
         """
-        rows = best.topk(min(k, self.classes), dim=1).indices if k else best[:, :0].long()  # (n, c)
+        rows = best.topk(min(k, self.classes), dim=1).indices  # (n, c)
         places = rows[:, None, :].expand(-1, self.depth, -1)  # (n, depth, c)
         scaled = compared.products.gather(2, places) * compared.scale.gather(1, rows)[:, None, :]
         silent = self._silent.T[rows].transpose(1, 2)  # (n, depth, c)
         candidates = torch.where(compared.silent.gather(1, rows)[:, None, :], silent, scaled)
         values, index = candidates.flatten(1).topk(k, dim=1)
-        return values, rows.gather(1, index % max(1, rows.shape[1]))
+        return values, rows.gather(1, index % rows.shape[1])
 
 
 def _largest(grid: Tensor, count: int) -> Tensor:

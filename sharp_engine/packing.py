@@ -101,6 +101,20 @@ def unpack(packed: Packed, shape: tuple[int, ...]) -> Tensor:
     return h
 
 
+def is_sound(packed: Packed, values: int) -> bool:
+    """Whether every activation has just the bytes that `pack` writes for so many values in its channels."""
+    sizes = packed.sizes.numpy()  # (n,)
+    if not packed.sparse:
+        return bool((sizes == -(-values * packed.bits // 8)).all())
+    bitmap = (values + 7) // 8
+    if bool((sizes < bitmap).any()):
+        return False
+    data, starts = packed.data.numpy(), packed.offsets[:-1].tolist()
+    present = [int.from_bytes(data[at : at + bitmap].tobytes()) >> (8 * bitmap - values) for at in starts]
+    stored = np.array([bits.bit_count() for bits in present], dtype=np.int64)
+    return bool((sizes == bitmap - (-stored * packed.bits // 8)).all())
+
+
 def _encode(codes: _ByteArray, bits: int, sparse: bool) -> _ByteArray:
     if not sparse:
         return _squeeze(codes, bits)

@@ -161,7 +161,9 @@ class Predictor:
     def predict(self, x: Tensor, top: int, memories: int, novelty: bool) -> Predictions:
         """Answer for validated examples x: (n, *input shape)."""
         parts = [self._predict(part, top, memories, novelty) for part in x.split(_CHUNK)]
-        joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        joined = parts[0]
+        if len(parts) > 1:
+            joined = {key: np.concatenate([part[key] for part in parts]) for key in joined}
         name = self._labels
         return Predictions(
             labels=[name[i] for i in joined["winner"]],
@@ -184,7 +186,10 @@ class Predictor:
         k = min(self._config.neighbours, matcher.entries) if majority else 0
         few = matcher.best_of_each(compared, NEIGHBOURS if novelty or not majority else 1)  # (few, n, classes)
         best = few[0]  # (n, classes)
-        near, near_class = matcher.nearest(compared, best, max(k, memories))
+        near = best[:, :0]  # (n, k or memories), nearest first
+        near_class = near.long()
+        if k or memories:
+            near, near_class = matcher.nearest(compared, best, max(k, memories))
         if majority and top <= 1:
             share, order = _winner(near_class[:, :k])
         elif majority:
@@ -195,13 +200,14 @@ class Predictor:
             scores = matcher.class_similarity(few) * self._slope + self._offset  # (n, classes)
             order = scores.topk(max(top, 1), dim=1).indices
             share = torch.softmax(scores / _SHARE_TEMPERATURE, dim=1).gather(1, order)
-        distance = _distance(best.gather(1, order))  # (n, at least top)
-        answer = {"winner": order[:, 0], "share": share[:, 0], "distance": distance[:, 0]}
-        answer |= {"top": order[:, :top], "top_share": share[:, :top], "top_distance": distance[:, :top]}
-        answer |= {"memory": near_class[:, :memories], "memory_distance": _distance(near[:, :memories])}
+        votes_of = order.cpu().numpy(), share.cpu().numpy(), _distance(best.gather(1, order)).cpu().numpy()
+        answer = dict(zip(("winner", "share", "distance"), (values[:, 0] for values in votes_of), strict=True))
+        answer |= zip(("top", "top_share", "top_distance"), (values[:, :top] for values in votes_of), strict=True)
+        answer["memory"] = near_class[:, :memories].cpu().numpy()
+        answer["memory_distance"] = _distance(near[:, :memories]).cpu().numpy()
         if novelty:
-            answer["novelty"] = self._novelty.calibrate(self._ratios(matcher.class_similarity(few)))
-        return {key: value.cpu().numpy() for key, value in answer.items()}
+            answer["novelty"] = self._novelty.calibrate(self._ratios(matcher.class_similarity(few))).cpu().numpy()
+        return answer
 
 
 def _distance(similarity: Tensor) -> Tensor:

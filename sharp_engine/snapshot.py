@@ -45,7 +45,7 @@ from sharp_engine.labels import Label, Labels, as_labels
 from sharp_engine.learner import Learner
 from sharp_engine.ltm import ClassMemory, LongTermMemory
 from sharp_engine.network import Network, plan
-from sharp_engine.packing import Packed, unpack
+from sharp_engine.packing import Packed, is_sound
 from sharp_engine.stm import ShortTermMemory, StoredClass
 
 FORMAT = "sharp"
@@ -55,8 +55,6 @@ _PARTS = {"weight": torch.float32, "bias": torch.float32, "mask": torch.bool, "r
 _MOST_EPISODES = 2**31 - 1
 _LARGEST_EXAMPLE = 1 << 26
 """Values of one example, or of its activation at the replay cut; no learner of larger ones could have been trained."""
-_UNPACKED_AT_ONCE = 1 << 22
-"""Values of short-term memory that are looked at together."""
 _LARGEST_GRID = 64 << 20
 """Values that long-term memory may take in a predictor, whatever the file holds; larger ones must be in proportion."""
 _GRID_PROPORTION = 64
@@ -347,11 +345,10 @@ def _stm(learner: Learner, entries: list[dict[str, Any]], tensors: _Tensors) -> 
         mask = tensors.take(f"stm.{j}.channels", torch.bool, (channels,))
         packed = Packed(data, offsets, scales, mask, _count(entry["bits"]), bool(entry["sparse"]))
         rising = bool((offsets[1:] >= offsets[:-1]).all())
-        if not rising or int(offsets[0]) != 0 or int(offsets[-1]) != len(data) or packed.bits not in (2, 4, 8):
+        ends = int(offsets[0]), int(offsets[-1])
+        values = int(mask.sum()) * math.prod(learner.stm.shape[1:])
+        if not rising or ends != (0, len(data)) or packed.bits not in (2, 4, 8) or not is_sound(packed, values):
             raise SnapshotError(f"class {j} of short-term memory is damaged")
-        step = max(1, _UNPACKED_AT_ONCE // math.prod(learner.stm.shape))
-        for first in range(0, len(packed), step):  # unpacks, or raises
-            unpack(packed.take(torch.arange(first, min(first + step, len(packed)))), learner.stm.shape)
         classes.append(StoredClass(_count(entry["class_id"]), _count(entry["episode"]), packed))
     return replace(learner.stm, classes=tuple(classes))
 

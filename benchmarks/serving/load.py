@@ -95,6 +95,24 @@ def fixed_rate(call: Any, payload: bytes, rate: float, seconds: float) -> _Tally
     return tally
 
 
+@contextlib.contextmanager
+def _at_once() -> Iterator[None]:
+    """Run whenever there is something to do, whoever else computes on the core: what we wait for it is no latency of
+    the server's. Needs the right to; not for loads that fill the core, which the system would then hold back.
+    """
+    before: list[int] = []
+    with contextlib.suppress(OSError, AttributeError):
+        for thread in map(int, os.listdir("/proc/self/task")):
+            os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
+            before.append(thread)
+    try:
+        yield
+    finally:
+        for thread in before:
+            with contextlib.suppress(OSError):
+                os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+
+
 def ask_for_predictions(order: dict[str, Any]) -> dict[str, Any]:
     """Carry out one order to predict."""
     payload = base64.b64decode(order["payload"])
@@ -103,7 +121,8 @@ def ask_for_predictions(order: dict[str, Any]) -> dict[str, Any]:
         call(payload, timeout=_TIMEOUT, wait_for_ready=True)
         cpu, wall = time.process_time(), time.perf_counter()
         if "rate" in order:
-            tally = fixed_rate(call, payload, order["rate"], order["seconds"])
+            with _at_once():
+                tally = fixed_rate(call, payload, order["rate"], order["seconds"])
         else:
             tally = closed_loop(call, payload, order["in_flight"], order["seconds"])
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

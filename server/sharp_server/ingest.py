@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ITEMS_UNDER_WAY = 64
-_BYTES_UNDER_WAY = 32 << 20
 _EVENTS_UNREAD = 1000
 """A producer that does not read its events is not read from either."""
 
@@ -61,7 +59,8 @@ class Session:
         self._next = stream.durable + 1
         self._acknowledge = False
         self._closed = False
-        self._items = self._bytes = 0
+        self._items = 0
+        """Under way: submitted and not yet durable."""
         self._moved = asyncio.Event()
         self._segmenter: StreamSegmenter | None = None
         self._epoch = -1
@@ -134,10 +133,11 @@ class Session:
         if sequence > self._next:
             message = f"number {self._next} was left out"
             raise Refusal("SEQUENCE_GAP", message, expected=self._next, found=sequence)
-        while self._items >= _ITEMS_UNDER_WAY or self._bytes >= _BYTES_UNDER_WAY or len(self.mailbox) > _EVENTS_UNREAD:
-            if self.fault is not None:
-                return
+        while len(self.mailbox) > _EVENTS_UNREAD and self.fault is None:
             await self._moved.wait()
+        await self._journal.room()
+        if self.fault is not None:
+            return
         if kind == "batch":
             await self._take_batch(request.batch)
         else:
@@ -179,13 +179,12 @@ class Session:
             dtype=examples.dtype,
             x=examples.data,
             y=y.tobytes(),
-            new_classes=self._fresh(labels, y),
+            new_classes=self._fresh(labels),
             settled=None if owned.settled_on_disk else (json.dumps(shape), owned.label_kind),
             cuts=tuple(cuts),
         )
         self._next += 1
         self._items += 1
-        self._bytes += arrival.bytes
         owned.bytes += arrival.bytes
         future = self._journal.submit(lambda connection: ledger_ingest.append(connection, arrival), arrival.bytes)
         future.add_done_callback(lambda done: self._written(done, arrival))
@@ -201,8 +200,8 @@ class Session:
     def _ordinals(self, labels: list[str | int]) -> Ordinals:
         """The classes' ordinals; classes met for the first time get the next ones."""
         known = self.owned.known
-        new = [label for label in dict.fromkeys(labels) if label not in known]
-        if new:
+        if not known.keys() >= set(labels):
+            new = [label for label in dict.fromkeys(labels) if label not in known]
             limit = self._config.limits.classes
             if len(known) + len(new) > limit:
                 message = f"the learner would have more than {limit} classes"
@@ -212,12 +211,10 @@ class Session:
                 self.owned.next_class += 1
         return np.fromiter(map(known.__getitem__, labels), np.int32, len(labels))
 
-    def _fresh(self, labels: list[str | int], y: Ordinals) -> tuple[tuple[int, str], ...]:
+    def _fresh(self, labels: list[str | int]) -> tuple[tuple[int, str], ...]:
         """(ordinal, label as JSON) of classes that are not in the journal yet."""
-        if self.owned.on_disk.issuperset(y.tolist()):
-            return ()
-        classes = dict(zip(y.tolist(), labels, strict=True))
-        return tuple((o, json.dumps(classes[o])) for o in sorted(classes.keys() - self.owned.on_disk))
+        ordinals = {self.owned.known[label]: label for label in set(labels)}
+        return tuple((o, json.dumps(ordinals[o])) for o in sorted(ordinals.keys() - self.owned.on_disk))
 
     async def _segment(self, examples: Examples, y: Ordinals, epoch: int) -> list[Cut]:
         loop = asyncio.get_running_loop()
@@ -270,7 +267,6 @@ class Session:
 
     def _written(self, done: asyncio.Future[list[EpisodeRow]], arrival: Arrival) -> None:
         owned = self.owned
-        self._bytes -= arrival.bytes
         if done.cancelled() or done.exception() is not None:
             owned.free(arrival.bytes)
             self._lost(done)

@@ -3,6 +3,10 @@
 Each piece of work runs in a savepoint of its own, so one that fails takes nothing with it; an answer is given only
 after the commit, that is after the fsync. If the commit fails (full disk, failing writes), nothing of the group was
 kept, everyone in it is told so, and the next group is tried afresh. Nobody else may write to the file.
+
+Whoever brings much waits for room first. There is room again as soon as a group only has to reach the disk, so that the
+next one is read while the disk is busy, and no earlier: on few cores reading would take turns with writing, and then
+have nothing left to do while the disk is waited for.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ T = TypeVar("T")
 
 _GROUP_BYTES = 32 << 20
 _GROUP_ITEMS = 256
+_WAITING_BYTES = 5 << 20
+_WAITING_ITEMS = 256
+"""More than this is not taken in before some of it was handed to SQLite."""
 
 
 @dataclass(slots=True)
@@ -49,6 +56,8 @@ class Journal:
         """Frames of the write-ahead log that were committed once and are damaged."""
         self.commits = 0
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._waiting_items = self._waiting_bytes = 0
+        self._room = asyncio.Event()
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="journal-read")
         self._local = threading.local()
         self._thread = threading.Thread(target=self._write_loop, name="journal-write", daemon=True)
@@ -84,8 +93,21 @@ class Journal:
     def submit(self, run: Callable[[sqlite3.Connection], T], weight: int) -> asyncio.Future[T]:
         """The same without waiting; `weight` is about how many bytes it writes. Order is kept."""
         future: asyncio.Future[T] = self._loop.create_future()
+        self._waiting_items += 1
+        self._waiting_bytes += weight
         self._queue.put(_Work(future, run, weight))
         return future
+
+    async def room(self) -> None:
+        """Wait until little enough waits to be handed to SQLite that more may be submitted."""
+        while self._waiting_items >= _WAITING_ITEMS or self._waiting_bytes >= _WAITING_BYTES:
+            self._room.clear()
+            await self._room.wait()
+
+    def _handed_over(self, items: int, weight: int) -> None:
+        self._waiting_items -= items
+        self._waiting_bytes -= weight
+        self._room.set()
 
     async def read(self, work: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` against what is committed, beside the writer."""
@@ -133,14 +155,23 @@ class Journal:
             writing = [work for work in works if work.run is not _ERASE]
             outcomes = self._commit(writing) if writing else []
             if erasing:
+                self._make_room(erasing)
                 outcomes += self._erase(erasing)
             if outcomes:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                    self._loop.call_soon_threadsafe(_settle, outcomes)
+                self._tell(_settle, outcomes)
+
+    def _tell(self, callback: Callable[..., None], *values: object) -> None:
+        """Call something on the loop."""
+        with contextlib.suppress(RuntimeError):  # it is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(callback, *values)
+
+    def _make_room(self, works: list[_Work]) -> None:
+        self._tell(self._handed_over, len(works), sum(work.weight for work in works))
 
     def _commit(self, works: list[_Work]) -> list[tuple[_Work, Any, BaseException | None]]:
         connection = self._connection
         outcomes: list[tuple[_Work, Any, BaseException | None]] = []
+        waiting = works
         try:
             connection.execute("BEGIN IMMEDIATE")
             for work in works:
@@ -153,10 +184,13 @@ class Journal:
                     connection.execute("ROLLBACK TO work")
                     outcomes.append((work, None, error))
                 connection.execute("RELEASE work")
+            waiting = []
+            self._make_room(works)
             connection.execute("COMMIT")
             self.commits += 1
             return outcomes
         except Exception as error:
+            self._make_room(waiting)
             self._recover()
             log.warning("the journal could not be written, nothing of %d items was kept: %s", len(works), error)
             failure = JournalUnavailable(str(error)) if disk_is_full(error) else error

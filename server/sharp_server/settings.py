@@ -5,8 +5,10 @@ Device, boundaries and files are the server's: a client names neither a device n
 
 from __future__ import annotations
 
+import functools
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,8 +148,12 @@ def without_paths(config: engine.LearnerConfig) -> engine.LearnerConfig:
     return replace(config, architecture=architecture)
 
 
-def shown(config: engine.LearnerConfig) -> dict[str, str]:
-    """Every setting in force, by its dotted name, in JSON; files by their name only."""
+@functools.lru_cache(maxsize=1024)
+def shown(config: engine.LearnerConfig) -> Mapping[str, str]:
+    """Every setting in force, by its dotted name, in JSON; files by their name only.
+
+    Remembered: status is asked for often, and on the event loop.
+    """
     flat: dict[str, str] = {}
 
     def walk(prefix: str, values: dict[str, Any]) -> None:

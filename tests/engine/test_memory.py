@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sharp_engine.ltm import ClassMemory, LongTermMemory, remember
-from sharp_engine.packing import pack, unpack
+from sharp_engine.packing import is_sound, pack, unpack
 from sharp_engine.stm import Replay, ShortTermMemory, StoredClass, herd
 from tests.engine.made import IMAGE, convnet, examples, linear, mlp, trained
 
@@ -78,6 +79,28 @@ def test_zeros_of_a_relu_stay_zeros(data: st.DataObject, shape: tuple[int, ...],
     back = unpack(pack(h, 8, sparse, torch.ones(shape[0], dtype=torch.bool)), shape)
     with_zero = (h == 0).flatten(1).any(1)  # without a zero the least value is another
     assert not bool(back[with_zero][h[with_zero] == 0].any())
+
+
+@given(st.data(), st.sampled_from([2, 4, 8]), st.booleans())
+def test_what_is_packed_is_sound_and_a_piece_of_another_size_is_not(
+    data: st.DataObject, bits: int, sparse: bool
+) -> None:
+    shape = data.draw(st.sampled_from([(3, 2, 2), (2, 3, 3), (5,), (1, 1, 1)]))
+    count = data.draw(st.integers(1, 4))
+    useful = torch.tensor(data.draw(st.lists(st.booleans(), min_size=shape[0], max_size=shape[0])))
+    h = torch.relu(torch.rand(count, *shape, generator=torch.Generator().manual_seed(count)) - 0.4)
+    packed = pack(h, bits, sparse, useful)
+    values = int(packed.channels.sum()) * h[0, 0].numel()
+    assert is_sound(packed, values)
+    # One piece takes a byte from the next, or one too many comes: every size must be the right one.
+    longer = replace(packed, data=torch.cat((packed.data, packed.data.new_zeros(1))), offsets=packed.offsets.clone())
+    longer.offsets[data.draw(st.integers(1, count)) :] += 1
+    assert not is_sound(longer, values)
+    if packed.nbytes:
+        shorter = replace(packed, data=packed.data[:-1], offsets=packed.offsets.clone())
+        shorter.offsets[data.draw(st.integers(1, count)) :] -= 1
+        if bool((shorter.sizes >= 0).all()):
+            assert not is_sound(shorter, values)
 
 
 @pytest.mark.parametrize(("bits", "bytes_of_each"), [(8, 12), (4, 6), (2, 3)])

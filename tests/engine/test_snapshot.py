@@ -25,8 +25,8 @@ from sharp_engine import (
     SharpError,
     SnapshotError,
     SnapshotVersionError,
-    packing,
     snapshot,
+    stm,
 )
 from sharp_engine.checks import check_same
 from tests.engine.made import DEVICES, IMAGE, VECTOR, CancelAfter, change, convnet, examples, mlp, trained
@@ -591,7 +591,7 @@ def test_a_network_that_the_file_does_not_hold_is_never_built(
         Learner.load(forged(tmp_path, tensors, description))
 
 
-def test_memories_that_would_unfold_to_far_more_than_the_file_are_not_unfolded_at_once(
+def test_loading_unfolds_no_memory(
     opened: tuple[Tensors, Description], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensors, description = opened
@@ -602,18 +602,10 @@ def test_memories_that_would_unfold_to_far_more_than_the_file_are_not_unfolded_a
         "stm.0.scales": torch.zeros(count, 2),
         "stm.0.channels": torch.zeros_like(tensors["stm.0.channels"]),
     }
-    sizes: list[int] = []
-    whole = packing.unpack
-
-    def watched(packed: Any, shape: tuple[int, ...]) -> Tensor:
-        unpacked = whole(packed, shape)
-        sizes.append(unpacked.numel())
-        return unpacked
-
-    monkeypatch.setattr(snapshot, "unpack", watched)
+    monkeypatch.setattr(stm, "unpack", lambda *_: pytest.fail("it was unfolded"))
     sparse = replaced(description, ("stm", 0, "sparse"), True)
-    Learner.load(forged(tmp_path, tensors | nothing, sparse))
-    assert sum(sizes) >= count * tensors["stm.0.channels"].numel() and max(sizes) <= 1 << 22
+    learner = Learner.load(forged(tmp_path, tensors | nothing, sparse))
+    assert len(learner.stm.classes[0].packed) == count
 
 
 def test_long_term_memory_that_would_take_far_more_room_than_it_holds_is_refused(
