@@ -7,6 +7,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,67 @@ def test_what_waits_together_is_committed_together_and_one_fault_takes_nothing_w
         assert journal.commits - before <= 2
         row = await journal.write(ledger_ingest.open_stream, learner, "s", "EXPLICIT")
         assert (row.durable, row.open_examples) == (3, 6)
+
+    run(tmp_path / "journal.db", work)
+
+
+class HeldCommit:
+    """A connection whose commits wait for a word."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.reached, self.may_go = threading.Event(), threading.Event()
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        if statement == "COMMIT":
+            self.reached.set()
+            assert self.may_go.wait(60)
+        return self._connection.execute(statement, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def test_there_is_room_again_when_a_group_only_has_to_reach_the_disk_and_no_answer_before_it_has(
+    tmp_path: Path,
+) -> None:
+    async def work(journal: Journal) -> None:
+        held = HeldCommit(journal._connection)
+        journal._connection = held  # type: ignore[assignment]
+        inserting, may_insert = threading.Event(), threading.Event()
+
+        def insert(connection: sqlite3.Connection) -> int:
+            inserting.set()
+            assert may_insert.wait(60)
+            return 1
+
+        await journal.room()
+        answer = journal.submit(insert, 1 << 30)
+        room = asyncio.ensure_future(journal.room())
+        await asyncio.to_thread(inserting.wait, 60)
+        await asyncio.sleep(0)
+        assert not room.done()
+        may_insert.set()
+        await asyncio.wait_for(room, 60)
+        assert await asyncio.to_thread(held.reached.wait, 60)
+        assert not answer.done()
+        held.may_go.set()
+        assert await asyncio.wait_for(answer, 60) == 1
+
+    run(tmp_path / "journal.db", work)
+
+
+def test_there_is_room_again_after_a_group_that_could_not_be_written(tmp_path: Path) -> None:
+    def full(connection: sqlite3.Connection) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    async def work(journal: Journal) -> None:
+        for _ in range(3):
+            with pytest.raises(JournalUnavailable):
+                await journal.submit(full, 1 << 30)
+            await asyncio.wait_for(journal.room(), 60)
 
     run(tmp_path / "journal.db", work)
 
