@@ -83,7 +83,7 @@ class Learner:
     ) -> None:
         """Settle the architecture and make the network. The first batch does this by itself.
 
-        A snapshot brings its own weights: it gives its backbone, and loads no pretrained G.
+        A snapshot brings its own weights: it gives its backbone, loads no pretrained G, and fills a blank network.
         """
         config, device = self.config.architecture, self.device
         architecture = settle(config, input_shape)
@@ -92,7 +92,8 @@ class Learner:
         if config.backbone is not None:
             backbone = backbone or build_backbone(config.backbone, device)
             features = feature_shape(backbone, input_shape, device)
-        generator = self._random_copy()  # nothing is drawn from the learner's own before everything fits
+        # Nothing is drawn from the learner's own before everything fits.
+        generator = self._random_copy() if load_weights else None
         network = build(architecture, config.density, self.config.memory.episodes, features, generator, device)
         if config.pretrained is not None:
             freeze_pretrained(network)
@@ -103,7 +104,8 @@ class Learner:
         self.network: Network = network
         self.stm = ShortTermMemory(network.cut_shape, memory.stm_capacity, memory.stm_share)
         self.segmenter = Segmenter(self.config.stream, int(torch.tensor(input_shape).prod()), self.config.seed)
-        self.generator.set_state(generator.get_state())
+        if generator is not None:
+            self.generator.set_state(generator.get_state())
         self.architecture = architecture
 
     # ---- learning -----------------------------------------------------------------------------------------------

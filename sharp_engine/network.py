@@ -204,22 +204,23 @@ def build(
     density: float,
     m: int,
     feature_shape: tuple[int, ...],
-    generator: torch.Generator,
+    generator: torch.Generator | None,
     device: torch.device,
 ) -> Network:
     """A fresh network: Kaiming-normal weights, zero biases, randomly chosen connections, all ranks 0.
 
-    `feature_shape` is what the first layer sees: the input's shape, or a backbone's output.
+    `feature_shape` is what the first layer sees: the input's shape, or a backbone's output. Without a generator the
+    network is blank, to be filled: no weights and no connections.
     """
     layers: list[Layer] = []
     plans = plan(architecture, feature_shape)
     for index, planned in enumerate(plans):
         spec, inputs = planned.spec, planned.inputs
-        weight = torch.empty(planned.shape("weight"))
-        mask = torch.ones(planned.shape("mask"), dtype=torch.bool)
+        weight = torch.zeros(planned.shape("weight"))
+        mask = torch.full(planned.shape("mask"), generator is not None)
         first_convolution = index == 0 and spec.kind == "conv"
         connections = mask.numel() if first_convolution else round(density * mask.numel())
-        if connections < mask.numel():
+        if generator is not None and connections < mask.numel():
             chosen = torch.randperm(mask.numel(), generator=generator)[:connections]
             mask = torch.zeros(mask.numel(), dtype=torch.bool).index_fill_(0, chosen, True).view(spec.units, inputs)
         layer = Layer(
@@ -235,8 +236,9 @@ def build(
             shortfall=0,
             freezes_above=1 if index < architecture.cut else m + 1,
         )
-        weight.normal_(0.0, layer.kaiming_std(), generator=generator)
-        weight.mul_(mask.view(*mask.shape, *(1 for _ in planned.kernel)))
+        if generator is not None:
+            weight.normal_(0.0, layer.kaiming_std(), generator=generator)
+            weight.mul_(mask.view(*mask.shape, *(1 for _ in planned.kernel)))
         layers.append(
             replace(layer, **{name: getattr(layer, name).to(device) for name in ("weight", "bias", "mask", "ranks")})
         )

@@ -31,7 +31,7 @@ from sharp_server.registry import Owned
 
 log = logging.getLogger(__name__)
 
-_NICENESS = 10
+_NICENESS = 15
 """Of the thread that loads versions: predictions don't wait for one that is being loaded."""
 
 
