@@ -30,7 +30,7 @@ class Sizes:
     """Single-image requests under way at once."""
     message_examples: int = 64
     messages_in_flight: int = 4
-    ingest_batches: int = 200
+    ingest_batches: int = 1000
     ingest_shape: tuple[int, int] = (256, 784)
     """Examples of a batch and bytes of an example."""
     first_epochs: int = 4
