@@ -1,8 +1,9 @@
 """The journal's one writer: a thread that gathers what waits and commits it in one transaction.
 
-Each piece of work runs in a savepoint of its own, so one that fails takes nothing with it; an answer is given only
-after the commit, that is after the fsync. If the commit fails (full disk, failing writes), nothing of the group was
-kept, everyone in it is told so, and the next group is tried afresh. Nobody else may write to the file.
+One piece of work that fails takes nothing with it: the group is then run again, each piece in a savepoint of its own. So
+work changes nothing but the database, and may run twice. An answer is given only after the commit, that is after the
+fsync. If the commit fails (full disk, failing writes), nothing of the group was kept, everyone in it is told so, and
+the next group is tried afresh. Nobody else may write to the file.
 
 Whoever brings much waits for room first. There is room again as soon as a group only has to reach the disk, so that the
 next one is read while the disk is busy, and no earlier: on few cores reading would take turns with writing, and then
@@ -169,24 +170,12 @@ class Journal:
         self._tell(self._handed_over, len(works), sum(work.weight for work in works))
 
     def _commit(self, works: list[_Work]) -> list[tuple[_Work, Any, BaseException | None]]:
-        connection = self._connection
-        outcomes: list[tuple[_Work, Any, BaseException | None]] = []
         waiting = works
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            for work in works:
-                connection.execute("SAVEPOINT work")
-                try:
-                    outcomes.append((work, work.run(connection), None))
-                except Exception as error:  # told to whoever asked; the others go on
-                    if disk_is_full(error):
-                        raise
-                    connection.execute("ROLLBACK TO work")
-                    outcomes.append((work, None, error))
-                connection.execute("RELEASE work")
+            outcomes = self._run_all(works)
             waiting = []
             self._make_room(works)
-            connection.execute("COMMIT")
+            self._connection.execute("COMMIT")
             self.commits += 1
             return outcomes
         except Exception as error:
@@ -195,6 +184,30 @@ class Journal:
             log.warning("the journal could not be written, nothing of %d items was kept: %s", len(works), error)
             failure = JournalUnavailable(str(error)) if disk_is_full(error) else error
             return [(work, None, failure) for work in works]
+
+    def _run_all(self, works: list[_Work]) -> list[tuple[_Work, Any, BaseException | None]]:
+        """Begin a transaction and run everything in it; one that fails leaves nothing behind."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            return [(work, work.run(connection), None) for work in works]
+        except Exception as error:  # once more, each by itself: this is rare
+            if disk_is_full(error):
+                raise
+            connection.execute("ROLLBACK")
+        connection.execute("BEGIN IMMEDIATE")
+        outcomes: list[tuple[_Work, Any, BaseException | None]] = []
+        for work in works:
+            connection.execute("SAVEPOINT work")
+            try:
+                outcomes.append((work, work.run(connection), None))
+            except Exception as error:  # told to whoever asked; the others go on
+                if disk_is_full(error):
+                    raise
+                connection.execute("ROLLBACK TO work")
+                outcomes.append((work, None, error))
+            connection.execute("RELEASE work")
+        return outcomes
 
     def _recover(self) -> None:
         try:

@@ -49,7 +49,7 @@ CREATE TABLE IF NOT EXISTS parts (     -- examples first … first+count-1 of a 
     sequence INTEGER NOT NULL, first INTEGER NOT NULL, count INTEGER NOT NULL, kept INTEGER NOT NULL,
     indices BLOB,                   -- uint32 of those kept, where some were forgotten
     dtype TEXT NOT NULL, bytes INTEGER NOT NULL);
-CREATE INDEX IF NOT EXISTS parts_of_episode ON parts (episode, sequence, first);
+CREATE INDEX IF NOT EXISTS parts_of_episode ON parts (episode, sequence, first) WHERE episode IS NOT NULL;
 CREATE INDEX IF NOT EXISTS open_parts ON parts (stream, sequence, first) WHERE episode IS NULL;
 CREATE TABLE IF NOT EXISTS examples (part INTEGER PRIMARY KEY, y BLOB NOT NULL, x BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS episodes (
