@@ -1,9 +1,9 @@
 """The journal's one writer: a thread that gathers what waits and commits it in one transaction.
 
-One piece of work that fails takes nothing with it: the group is then run again, each piece in a savepoint of its own. So
-work changes nothing but the database, and may run twice. An answer is given only after the commit, that is after the
-fsync. If the commit fails (full disk, failing writes), nothing of the group was kept, everyone in it is told so, and
-the next group is tried afresh. Nobody else may write to the file.
+One piece of work that fails takes nothing with it: the group is then run again, each piece in a savepoint of its own.
+So work changes nothing but the database, and may run twice. An answer is given only after the commit, that is after
+the fsync. If the commit fails (full disk, failing writes), nothing of the group was kept, everyone in it is told so,
+and the next group is tried afresh. Nobody else may write to the file.
 
 Whoever brings much waits for room first. There is room again as soon as a group only has to reach the disk, so that the
 next one is read while the disk is busy, and no earlier: on few cores reading would take turns with writing, and then
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_GROUP_BYTES = 32 << 20
+_GROUP_BYTES = 8 << 20
 _GROUP_ITEMS = 256
-_WAITING_BYTES = 5 << 20
+_WAITING_BYTES = 24 << 20
 _WAITING_ITEMS = 256
 """More than this is not taken in before some of it was handed to SQLite."""
 
