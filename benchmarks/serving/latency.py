@@ -97,7 +97,7 @@ class Latencies:
 def latencies(bench: Bench, rate: float, tell: Callable[[str], None]) -> Latencies:
     """Measure every state in every round."""
     result = Latencies(rate)
-    server, empty, rounds = bench.server.address, bench.empty.address, bench.options.sizes.rounds
+    server, empty, rounds = bench.server.address, bench.empty.address, bench.options.sizes.latency_rounds
     bench.ask(server, rate=rate)  # warms up
     for number in range(1, rounds + 1):
         tell(f"latency: idle, round {number} of {rounds}")

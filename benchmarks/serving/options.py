@@ -26,6 +26,8 @@ class Sizes:
 
     rounds: int = 5
     """Both sides are measured this often, in turns; the median counts."""
+    latency_rounds: int = 9
+    """The same for latencies: a moment's disturbance by the machine weighs more in the slowest hundredth."""
     in_flight: int = 32
     """Single-image requests under way at once."""
     message_examples: int = 64
@@ -41,7 +43,7 @@ class Sizes:
     """Engine settings of the learner: a small episode is to be learned in a moment."""
 
 
-TINY = Sizes(rounds=1, ingest_batches=6, first_epochs=1)
+TINY = Sizes(rounds=1, latency_rounds=1, ingest_batches=6, first_epochs=1)
 
 
 @dataclass(frozen=True)
