@@ -18,6 +18,7 @@ from sharp_engine.errors import ConfigError
 
 Selection = Literal["covered", "greedy-all"]
 GRecruits = Literal["every-episode", "first-episode"]
+AnchorLosses = Literal["mean", "sum"]
 StmChoice = Literal["random", "herding"]
 StmShare = Literal["even", "fading"]
 Vote = Literal["majority", "calibrated"]
@@ -158,6 +159,10 @@ class TrainingConfig:
     STM holds then lacks the units recruited since, and the network learns to tell old classes from new ones by what is
     missing, so that new classes swallow unseen examples of old ones. `first-episode`: all that respond, at once, and
     none later, so that replayed activations stay like those of the stream."""
+    anchor_losses: AnchorLosses = "mean"
+    """How the losses of a step's anchors are put together: `sum` is the paper's equation, `mean` what is usual. Adadelta
+    is not indifferent to it: gradients of the mean are small beside its ε, so that it takes small steps, too small for
+    a deep network with few examples."""
     learning_rate: float = 1.0
     """Adadelta's learning rate."""
     cache_mebibytes: int = 1024

@@ -7,6 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def anchors(y: Tensor) -> Tensor:
+    """How many examples have a positive: another one of their class. y: (n,) class ids.
+
+    >>> int(anchors(torch.tensor([2, 0, 2, 5, 2])))
+    3
+    """
+    return (torch.bincount(y)[y] > 1).sum()
+
+
 def supervised_contrastive_loss(z: Tensor, y: Tensor, temperature: float) -> Tensor:
     """Pull representations of one class together and push the others apart; an anchor without a positive adds nothing.
 

@@ -33,7 +33,12 @@ def _paper(
     return LearnerConfig(
         architecture=ArchitectureConfig(kind=kind, input_shape=shape, mean=mean, std=std),
         training=TrainingConfig(
-            phases=phases, epochs=epochs, batch_size=batch, temperature=temperature, tau_min=tau_min
+            phases=phases,
+            epochs=epochs,
+            batch_size=batch,
+            temperature=temperature,
+            tau_min=tau_min,
+            anchor_losses="mean" if kind == "conv-small" else "sum",
         ),
         memory=MemoryConfig(stm_capacity=stm, ltm_per_class=ltm),
         prediction=PredictionConfig(neighbours=neighbours),

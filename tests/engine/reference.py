@@ -227,6 +227,8 @@ class Reference:
                 keep = torch.ones(z.shape[1])
                 keep[idle] = 0.0
                 loss = contrastive_loss(z * keep, labels, training.temperature)
+                if training.anchor_losses == "sum":
+                    loss = loss * sum(labels.count(label) > 1 for label in labels)
                 gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
                 with torch.no_grad():
                     for i, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):

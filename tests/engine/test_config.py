@@ -56,6 +56,7 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
             "selection": ["all", "Covered"],
             "selection_examples": [0],
             "g_recruits": ["never"],
+            "anchor_losses": ["max"],
             "learning_rate": [0.0, -1.0, NAN, INF],
             "cache_mebibytes": [-1],
         },
@@ -282,6 +283,7 @@ def test_presets_are_the_papers_settings(
     images = kind == "vgg-small"
     assert architecture.input_shape == ((3, 32, 32) if images else (1, 28, 28))
     assert len(architecture.mean) == len(architecture.std) == (3 if images else 0)
+    assert training.anchor_losses == ("sum" if images else "mean")
     assert not config.stream.blurry and config.stream.boundaries == "given"
 
 
