@@ -160,8 +160,8 @@ class TrainingConfig:
     missing, so that new classes swallow unseen examples of old ones. `first-episode`: all that respond, at once, and
     none later, so that replayed activations stay like those of the stream."""
     anchor_losses: AnchorLosses = "mean"
-    """How the losses of a step's anchors are put together: `sum` is the paper's equation, `mean` is usual. Adadelta is not
-    indifferent: gradients of the mean are small beside its ε, so its steps are small too, and too small for a deep
+    """How the losses of a step's anchors are put together: `sum` is the paper's equation, `mean` is usual. Adadelta is
+    not indifferent: gradients of the mean are small beside its ε, so its steps are small too, and too small for a deep
     network with few examples."""
     learning_rate: float = 1.0
     """Adadelta's learning rate."""
