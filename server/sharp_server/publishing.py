@@ -31,8 +31,9 @@ from sharp_server.registry import Owned
 
 log = logging.getLogger(__name__)
 
-_NICENESS = 15
-"""Of the thread that loads versions: predictions don't wait for one that is being loaded."""
+_NICENESS = 19
+"""Of the thread that loads versions: on a core that predictions fill, a version comes a second or two later, and they
+don't wait for it."""
 
 
 class Publisher:
