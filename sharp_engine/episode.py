@@ -21,7 +21,7 @@ from sharp_engine.config import LearnerConfig, MemoryConfig, TrainingConfig
 from sharp_engine.errors import NonFiniteLossError, SilentNetworkError
 from sharp_engine.front import Front
 from sharp_engine.labels import Labels
-from sharp_engine.loss import anchors, supervised_contrastive_loss
+from sharp_engine.loss import put_together, supervised_contrastive_loss
 from sharp_engine.ltm import ClassMemory, LongTermMemory, remember
 from sharp_engine.network import Network
 from sharp_engine.packing import pack
@@ -183,8 +183,7 @@ class EpisodeTrainer:
             z = live.represent(index, drawn)
             loss = supervised_contrastive_loss(z, y, self._config.training.temperature)
         if optimiser is not None:
-            whole = loss * anchors(y) if self._config.training.anchor_losses == "sum" else loss
-            whole.backward()
+            put_together(loss, y, self._config.training.anchor_losses).backward()
             optimiser.step()
         return loss.detach()
 

@@ -6,14 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sharp_engine.config import AnchorLosses
 
-def anchors(y: Tensor) -> Tensor:
-    """How many examples have a positive: another one of their class. y: (n,) class ids.
 
-    >>> int(anchors(torch.tensor([2, 0, 2, 5, 2])))
-    3
+def put_together(mean: Tensor, y: Tensor, anchor_losses: AnchorLosses) -> Tensor:
+    """What a step descends: the mean over the anchors, or their sum. An anchor has a positive, another of its class.
+
+    >>> put_together(torch.tensor(0.5), torch.tensor([2, 0, 2, 5, 2]), "sum")
+    tensor(1.5000)
     """
-    return (torch.bincount(y)[y] > 1).sum()
+    return mean * (torch.bincount(y)[y] > 1).sum() if anchor_losses == "sum" else mean
 
 
 def supervised_contrastive_loss(z: Tensor, y: Tensor, temperature: float) -> Tensor:

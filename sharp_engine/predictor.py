@@ -200,13 +200,14 @@ class Predictor:
             scores = matcher.class_similarity(few) * self._slope + self._offset  # (n, classes)
             order = scores.topk(max(top, 1), dim=1).indices
             share = torch.softmax(scores / _SHARE_TEMPERATURE, dim=1).gather(1, order)
-        votes_of = order.cpu().numpy(), share.cpu().numpy(), _distance(best.gather(1, order)).cpu().numpy()
-        answer = dict(zip(("winner", "share", "distance"), (values[:, 0] for values in votes_of), strict=True))
-        answer |= zip(("top", "top_share", "top_distance"), (values[:, :top] for values in votes_of), strict=True)
-        answer["memory"] = near_class[:, :memories].cpu().numpy()
-        answer["memory_distance"] = _distance(near[:, :memories]).cpu().numpy()
+        classes, shares = order.cpu().numpy(), share.cpu().numpy()  # (n, at least top)
+        distances = _distance(best.gather(1, order)).cpu().numpy()
+        answer = {"winner": classes[:, 0], "share": shares[:, 0], "distance": distances[:, 0]}
+        answer |= {"top": classes[:, :top], "top_share": shares[:, :top], "top_distance": distances[:, :top]}
+        answer |= {"memory": near_class[:, :memories].cpu().numpy()}
+        answer |= {"memory_distance": _distance(near[:, :memories]).cpu().numpy()}
         if novelty:
-            answer["novelty"] = self._novelty.calibrate(self._ratios(matcher.class_similarity(few))).cpu().numpy()
+            answer |= {"novelty": self._novelty.calibrate(self._ratios(matcher.class_similarity(few))).cpu().numpy()}
         return answer
 
 

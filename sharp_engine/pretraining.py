@@ -23,7 +23,7 @@ from sharp_engine.device import resolve_device
 from sharp_engine.errors import ConfigError, LabelError, NonFiniteLossError
 from sharp_engine.inputs import as_examples
 from sharp_engine.labels import LabelLike, Labels, as_labels
-from sharp_engine.loss import supervised_contrastive_loss
+from sharp_engine.loss import put_together, supervised_contrastive_loss
 from sharp_engine.network import HIGHEST_RANK, Network, build
 
 
@@ -71,8 +71,9 @@ def pretrain(
             if len(index) < 2:
                 continue
             z = dense.f(dense.g(normalise(examples[index].to(device))))
-            loss = supervised_contrastive_loss(z, targets[index.to(device)], config.training.temperature)
-            loss.backward()
+            y = targets[index.to(device)]
+            loss = supervised_contrastive_loss(z, y, config.training.temperature)
+            put_together(loss, y, config.training.anchor_losses).backward()
             optimiser.step()
             total, steps = total + float(loss.detach()), steps + 1
         losses.append(total / max(steps, 1))

@@ -36,12 +36,15 @@ class Latency:
     """New versions that came to serve meanwhile."""
     trained: list[float] = field(default_factory=list)
     """Share of the time in which the server was training, round by round."""
+    at_once: bool = True
+    """Whether the load generator never waited for the trainer's turn on their core; else that counts as latency."""
 
     def add(self, found: dict[str, Any]) -> None:
         """Take in a round."""
         self.requests += len(found["latencies"]) + sum(found["failures"].values())
         self.failures += sum(found["failures"].values())
         p50, p99 = np.percentile(found["latencies"] or [float("nan")], [50, 99]).tolist()
+        self.at_once &= found["at_once"]
         self.p50.append(p50)
         self.p99.append(p99)
 
@@ -61,6 +64,7 @@ class Latency:
             "requests": self.requests,
             "failures": self.failures,
             "versions": self.versions,
+            "load_at_once": self.at_once,
             "trained_share": statistics.median(self.trained) if self.trained else None,
         }
 

@@ -46,8 +46,15 @@ def test_the_two_sides_take_turns_in_beginning() -> None:
 
 def test_a_failed_request_counts_and_has_no_latency() -> None:
     state = Latency("idle")
-    state.add({"latencies": [0.001] * 9, "failures": {"UNAVAILABLE": 2}})
+    state.add({"latencies": [0.001] * 9, "failures": {"UNAVAILABLE": 2}, "at_once": True})
     assert (state.requests, state.failures) == (11, 2) and state.p99 == [pytest.approx(0.001)]
+
+
+def test_a_load_generator_that_had_to_wait_once_is_told() -> None:
+    state = Latency("made up")
+    for at_once in (True, False, True):
+        state.add({"latencies": [0.001], "failures": {}, "at_once": at_once})
+    assert state.to_dict()["load_at_once"] is False
 
 
 def test_latency_is_compared_with_the_idle_round_beside_it() -> None:
