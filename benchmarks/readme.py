@@ -96,17 +96,26 @@ def speed(results: Results) -> str:
     rows: list[Row] = []
     for result in results:
         for figure in result.get("training", ()):
-            rows.append((f"learning: {figure['name']}", f"{figure['cpu_ratio']:.2f}", _most(figure["target"])))
+            name = f"learning: {figure['name']}"
+            rows.append((name, f"{figure['cpu_ratio']:.2f}", "a dense network", _most(figure["target"])))
         by_batch: dict[int, list[dict[str, Any]]] = {}
         for figure in result.get("prediction", ()):
             by_batch.setdefault(figure["batch"], []).append(figure)
         for batch, figures in by_batch.items():
             memories = sorted(figure["classes"] * figure["per_class"] for figure in figures)
             name = f"predicting: batches of {batch}, {memories[0]:,} to {memories[-1]:,} memories"
-            target = _most(figures[0]["with_novelty"]["target"])
-            rows.append((f"{name}, with novelty", _range(f["with_novelty"]["cpu_ratio"] for f in figures), target))
-            rows.append((f"{name}, without", _range(f["without_novelty"]["cpu_ratio"] for f in figures), target))
-    return _table(("", "processor time over a dense network's", "to reach"), rows)
+            for kind, words in (("with_novelty", "with novelty"), ("without_novelty", "without")):
+                ratios = _range(figure[kind]["cpu_ratio"] for figure in figures)
+                target = _most(figures[0][kind]["target"])
+                rows.append((f"{name}, {words}", ratios, "a dense network and a matrix product", target))
+        growth = result.get("growth")
+        if growth:
+            name, ratio = f"growing: episode {growth['episodes']}", growth["cpu_ratio_last_to_third"]
+            rows.append((name, f"{ratio:.2f}", "the third episode", _most(growth["target"])))
+        for figure in result.get("snapshot", ()):
+            beside = f"its bytes {'written' if figure['name'].endswith('save') else 'read'}"
+            rows.append((f"snapshot: {figure['name']}", f"{figure['cpu_ratio']:.1f}", beside, _most(figure["target"])))
+    return _table(("", "processor time", "over that of", "to reach"), rows)
 
 
 def serving(results: Results) -> str:

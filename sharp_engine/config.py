@@ -19,6 +19,7 @@ from sharp_engine.errors import ConfigError
 Selection = Literal["covered", "greedy-all"]
 GRecruits = Literal["every-episode", "first-episode"]
 AnchorLosses = Literal["mean", "sum"]
+Fan = Literal["in", "out"]
 StmChoice = Literal["random", "herding"]
 StmShare = Literal["even", "fading"]
 Vote = Literal["majority", "calibrated"]
@@ -163,6 +164,10 @@ class TrainingConfig:
     """How the losses of a step's anchors are put together: `sum` is the paper's equation, `mean` is usual. Adadelta is
     not indifferent: gradients of the mean are small beside its ε, so its steps are small too, and too small for a deep
     network with few examples."""
+    idle_fan: Fan = "in"
+    """What Kaiming's rule counts when the weights of idle units are drawn anew after an episode. `in`: what a unit is
+    connected from, as at the start. `out`: the units that are drawn, with a convolution's kernel (the published code),
+    so that the few that are left respond loudly, but for a first convolution's, which respond less."""
     learning_rate: float = 1.0
     """Adadelta's learning rate."""
     cache_mebibytes: int = 1024

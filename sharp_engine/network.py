@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sharp_engine.architecture import Architecture
-from sharp_engine.config import LayerConfig
+from sharp_engine.config import Fan, LayerConfig
 from sharp_engine.errors import ConfigError
 
 HIGHEST_RANK = int(torch.iinfo(torch.int32).max)
@@ -86,9 +86,14 @@ class Layer:
             return F.conv2d(x, self.weight, self.bias, padding=1)
         return F.linear(x.flatten(1), self.weight, self.bias)
 
-    def kaiming_std(self) -> float:
-        """Standard deviation of fresh weights: gain √2 over the square root of the fan-in."""
-        return float((2.0 / self.weight[0].numel()) ** 0.5)
+
+def kaiming_std(weight: Tensor, fan: Fan) -> float:
+    """Standard deviation by Kaiming's rule: gain √2 over the square root of the weights into, or out of, one unit.
+
+    >>> kaiming_std(torch.empty(8, 2, 3, 3), "out")
+    0.16666666666666666
+    """
+    return float((2.0 / (weight[0] if fan == "in" else weight[:, 0]).numel()) ** 0.5)
 
 
 def rank_counts(ranks: Tensor) -> dict[int, int]:
@@ -237,7 +242,7 @@ def build(
             freezes_above=1 if index < architecture.cut else m + 1,
         )
         if generator is not None:
-            weight.normal_(0.0, layer.kaiming_std(), generator=generator)
+            weight.normal_(0.0, kaiming_std(weight, "in"), generator=generator)
             weight.mul_(mask.view(*mask.shape, *(1 for _ in planned.kernel)))
         layers.append(
             replace(layer, **{name: getattr(layer, name).to(device) for name in ("weight", "bias", "mask", "ranks")})

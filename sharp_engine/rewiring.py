@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sharp_engine.config import Selection
-from sharp_engine.network import HIGHEST_RANK, Layer, Network
+from sharp_engine.config import Fan, Selection
+from sharp_engine.network import HIGHEST_RANK, Layer, Network, kaiming_std
 
 _CHUNK = 32
 """Examples per forward while activations are summed: outputs of wide layers stay near the processor."""
@@ -94,13 +94,14 @@ def promote(network: Network) -> None:
         layer.ranks += ((layer.ranks > 0) & (layer.ranks < HIGHEST_RANK)).to(layer.ranks.dtype)
 
 
-def reinitialise_idle(network: Network, generator: torch.Generator) -> None:
+def reinitialise_idle(network: Network, fan: Fan, generator: torch.Generator) -> None:
     """Fresh Kaiming weights on the existing connections into rank-0 units, and zero biases."""
     for layer in network.layers:
         idle = layer.ranks == 0
         if layer.pretrained or not bool(idle.any()):
             continue
-        fresh = torch.empty(layer.weight[idle].shape).normal_(0.0, layer.kaiming_std(), generator=generator)
+        fresh = torch.empty(layer.weight[idle].shape)
+        fresh.normal_(0.0, kaiming_std(fresh, fan), generator=generator)
         layer.weight[idle] = fresh.to(layer.weight.device) * expand(layer, layer.mask[idle])
         layer.bias[idle] = 0.0
 

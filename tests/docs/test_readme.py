@@ -58,6 +58,17 @@ def test_runs_of_one_scenario_share_a_row_and_others_have_their_own(run: dict[st
     assert lines[4].startswith("| MNIST, blurry, c = 3, η = 0.3 |") and lines[4].endswith("| – | – | – |")
 
 
+def test_growth_and_snapshots_have_rows_of_their_own() -> None:
+    growth = {"growth": {"episodes": 50, "cpu_ratio_last_to_third": 0.247, "target": 1.2}, "snapshot": []}
+    save, load = ({"name": f"a learner: {what}", "cpu_ratio": ratio, "target": None} for what, ratio in
+                  (("save", 5.72), ("load", 31.0)))  # fmt: skip
+    assert readme.speed([growth, {"growth": None, "snapshot": [save, load]}]).splitlines()[2:] == [
+        "| growing: episode 50 | 0.25 | the third episode | at most 1.2 |",
+        "| snapshot: a learner: save | 5.7 | its bytes written |  |",
+        "| snapshot: a learner: load | 31.0 | its bytes read |  |",
+    ]
+
+
 def test_a_crash_loop_tells_what_it_survived_and_what_broke() -> None:
     result = {
         "survived": 0,

@@ -36,8 +36,14 @@ class Layer:
     owed: int = 0
 
     @property
+    def kernel(self) -> int:
+        """Weights of one connection."""
+        return 9 if self.kind == "conv" else 1
+
+    @property
     def std(self) -> float:
-        return math.sqrt(2.0 / self.weight[0].numel())
+        """Of the weights at the start."""
+        return math.sqrt(2.0 / (len(self.exists[0]) * self.kernel))
 
     def existing(self) -> Tensor:
         """1 where a connection exists, in the shape of the weights."""
@@ -301,7 +307,9 @@ class Reference:
             idle = [unit for unit, rank in enumerate(layer.ranks) if rank == 0]
             if not idle:
                 continue
-            fresh = torch.empty(layer.weight[idle].shape).normal_(0.0, layer.std, generator=self.random)
+            fan_out = self.config.training.idle_fan == "out"
+            std = math.sqrt(2.0 / (len(idle) * layer.kernel)) if fan_out else layer.std
+            fresh = torch.empty(layer.weight[idle].shape).normal_(0.0, std, generator=self.random)
             for row, unit in enumerate(idle):
                 for place, exists in enumerate(layer.exists[unit]):
                     if exists:

@@ -26,8 +26,10 @@ from sharp_engine import (
 )
 from sharp_engine.architecture import Normaliser, settle
 from sharp_engine.checks import check_density, check_frozen, check_path_property, check_same, copy_of
+from sharp_engine.config import Fan
 from sharp_engine.device import resolve_device
 from sharp_engine.network import HIGHEST_RANK, build
+from sharp_engine.rewiring import reinitialise_idle
 from tests.engine.made import DEVICES, IMAGE, VECTOR, change, conv, convnet, examples, linear, mlp, trained
 
 CPU = torch.device("cpu")
@@ -113,6 +115,21 @@ def test_fresh_weights_are_kaiming_normal() -> None:
         wanted = (2.0 / layer.weight[0].numel()) ** 0.5
         assert float(there.std()) == pytest.approx(wanted, rel=0.05)
         assert abs(float(there.mean())) < 0.05 * wanted
+
+
+@pytest.mark.parametrize("fan", ["in", "out"])
+def test_idle_units_are_drawn_anew_as_loudly_as_is_set(fan: Fan) -> None:
+    network = build(settle(ArchitectureConfig("vgg-small"), (3, 32, 32)), 0.4, 1, (3, 32, 32), torch.Generator(), CPU)
+    for layer in network.layers:
+        layer.ranks[::4] = 2
+    kept = [layer.weight[::4].clone() for layer in network.layers]
+    reinitialise_idle(network, fan, torch.Generator().manual_seed(1))
+    for layer, weight in zip(network.layers, kept, strict=True):
+        idle = layer.ranks == 0
+        counted = layer.weight[0] if fan == "in" else layer.weight[idle, 0]
+        drawn = layer.weight[idle][layer.mask[idle]]
+        assert float(drawn.std()) == pytest.approx((2.0 / counted.numel()) ** 0.5, rel=0.05)
+        assert torch.equal(layer.weight[::4], weight)
 
 
 def test_a_linear_layer_behind_a_convolution_is_connected_from_its_channels() -> None:

@@ -57,6 +57,7 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
             "selection_examples": [0],
             "g_recruits": ["never"],
             "anchor_losses": ["max"],
+            "idle_fan": ["both"],
             "learning_rate": [0.0, -1.0, NAN, INF],
             "cache_mebibytes": [-1],
         },

@@ -38,6 +38,7 @@ from sharp_engine.checks import (
     check_resume,
 )
 from sharp_engine.compact import CompactNetwork
+from sharp_engine.config import Fan
 from sharp_engine.network import Network
 from sharp_engine.stm import ShortTermMemory, StoredClass
 from tests.engine.made import IMAGE, VECTOR, CancelAfter, change, convnet, examples, mlp, trained
@@ -151,11 +152,11 @@ def let_biases_of_frozen_units_drift(patch: Patch) -> None:
 
 
 def reinitialise_every_unit(patch: Patch) -> None:
-    def reinitialise(network: Network, generator: torch.Generator) -> None:
+    def reinitialise(network: Network, fan: Fan, generator: torch.Generator) -> None:
         ranks = [layer.ranks for layer in network.layers]
         for layer in network.layers:
             layer.ranks = torch.zeros_like(layer.ranks)
-        unbroken(network, generator)
+        unbroken(network, fan, generator)
         for layer, kept in zip(network.layers, ranks, strict=True):
             layer.ranks = kept
 
@@ -433,7 +434,7 @@ def train_at_another_temperature(patch: Patch) -> None:
 
 
 def never_reinitialise(patch: Patch) -> None:
-    patch.setattr(episode, "reinitialise_idle", lambda network, generator: None)
+    patch.setattr(episode, "reinitialise_idle", lambda network, fan, generator: None)
 
 
 def promote_twice(patch: Patch) -> None:
