@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sharp_engine.network import Layer, Network
-from sharp_engine.rewiring import expand
+from sharp_engine.network import Layer, Network, expand
 
 
 @dataclass
@@ -53,7 +52,7 @@ class CompactLayer:
     def connections(self) -> Tensor:
         """What the weights' gradient is multiplied with: 1 for existing connections, else 0."""
         existing = self.layer.mask[self.units[:, None], self.inputs[None, :]]
-        return expand(self.layer, existing.to(self.weight.dtype))
+        return expand(existing, self.weight).to(self.weight.dtype)
 
     def write_back(self) -> None:
         """Copy the trained weights and biases into the full layer."""

@@ -19,7 +19,7 @@ from sharp_engine.errors import ConfigError
 Selection = Literal["covered", "greedy-all"]
 GRecruits = Literal["every-episode", "first-episode"]
 AnchorLosses = Literal["mean", "sum"]
-Fan = Literal["in", "out"]
+FanIn = Literal["possible", "existing"]
 StmChoice = Literal["random", "herding"]
 StmShare = Literal["even", "fading"]
 Vote = Literal["majority", "calibrated"]
@@ -94,6 +94,10 @@ class ArchitectureConfig:
     """How many layers come before the replay cut (G); 0 replays inputs. Absent: the architecture's own."""
     density: float = 0.4
     """Share of connections that exist, in every layer but a first convolution."""
+    fan_in: FanIn = "possible"
+    """What Kaiming's rule counts when a unit's weights are drawn, at the start and anew after an episode: the
+    connections it could have, or those it has. With `possible`, an idle unit that growing has connected more densely
+    than others responds louder, and is recruited for that."""
     mean: tuple[float, ...] = ()
     """Subtracted per channel after uint8 was scaled to [0, 1]; one value for all channels or one each; empty: none."""
     std: tuple[float, ...] = ()
@@ -164,10 +168,6 @@ class TrainingConfig:
     """How the losses of a step's anchors are put together: `sum` is the paper's equation, `mean` is usual. Adadelta is
     not indifferent: gradients of the mean are small beside its ε, so its steps are small too, and too small for a deep
     network with few examples."""
-    idle_fan: Fan = "in"
-    """What Kaiming's rule counts when the weights of idle units are drawn anew after an episode. `in`: what a unit is
-    connected from, as at the start. `out`: the units that are drawn, with a convolution's kernel (the published code),
-    so that the few that are left respond loudly, but for a first convolution's, which respond less."""
     learning_rate: float = 1.0
     """Adadelta's learning rate."""
     cache_mebibytes: int = 1024

@@ -221,7 +221,7 @@ def consolidate(
     ltm = _refer(ltm, predictor, trainer, episode, generator)
     stm = stm.purge(episode.number, config.memory.episodes)
     if not config.stream.blurry:
-        reinitialise_idle(network, config.training.idle_fan, generator)
+        reinitialise_idle(network, config.architecture.fan_in, generator)
     return Consolidated(network, stm, ltm, Predictor(front, network, ltm, labels, config.prediction))
 
 

@@ -94,7 +94,8 @@ class Learner:
             features = feature_shape(backbone, input_shape, device)
         # Nothing is drawn from the learner's own before everything fits.
         generator = self._random_copy() if load_weights else None
-        network = build(architecture, config.density, self.config.memory.episodes, features, generator, device)
+        m = self.config.memory.episodes
+        network = build(architecture, config.density, config.fan_in, m, features, generator, device)
         if config.pretrained is not None:
             freeze_pretrained(network)
             if load_weights:

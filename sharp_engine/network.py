@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sharp_engine.architecture import Architecture
-from sharp_engine.config import Fan, LayerConfig
+from sharp_engine.config import FanIn, LayerConfig
 from sharp_engine.errors import ConfigError
 
 HIGHEST_RANK = int(torch.iinfo(torch.int32).max)
@@ -87,13 +87,21 @@ class Layer:
         return F.linear(x.flatten(1), self.weight, self.bias)
 
 
-def kaiming_std(weight: Tensor, fan: Fan) -> float:
-    """Standard deviation by Kaiming's rule: gain √2 over the square root of the weights into, or out of, one unit.
+def expand(mask: Tensor, weight: Tensor) -> Tensor:
+    """A mask over connections, shaped to multiply weights: a convolution's connection is a whole kernel."""
+    return mask.view(*mask.shape, *(1 for _ in weight.shape[2:]))
 
-    >>> kaiming_std(torch.empty(8, 2, 3, 3), "out")
-    0.16666666666666666
+
+def kaiming_normal(mask: Tensor, kernel: tuple[int, ...], fan_in: FanIn, generator: torch.Generator) -> Tensor:
+    """Fresh weights of some units: deviation √2 over the root of the fan-in, 0 where no connection exists.
+
+    mask: (units, inputs) bool. Returns (units, inputs, *kernel).
     """
-    return float((2.0 / (weight[0] if fan == "in" else weight[:, 0]).numel()) ** 0.5)
+    weight = torch.empty(*mask.shape, *kernel).normal_(generator=generator)
+    counted = mask if fan_in == "existing" else torch.ones_like(mask)
+    weights = counted.sum(1, keepdim=True, dtype=torch.float64) * weight[0, 0].numel()  # (units, 1)
+    std = (2.0 / weights.clamp(min=1)).sqrt().float()
+    return weight * expand(std * mask, weight)
 
 
 def rank_counts(ranks: Tensor) -> dict[int, int]:
@@ -207,6 +215,7 @@ def plan(architecture: Architecture, feature_shape: tuple[int, ...]) -> list[Lay
 def build(
     architecture: Architecture,
     density: float,
+    fan_in: FanIn,
     m: int,
     feature_shape: tuple[int, ...],
     generator: torch.Generator | None,
@@ -221,13 +230,16 @@ def build(
     plans = plan(architecture, feature_shape)
     for index, planned in enumerate(plans):
         spec, inputs = planned.spec, planned.inputs
-        weight = torch.zeros(planned.shape("weight"))
         mask = torch.full(planned.shape("mask"), generator is not None)
         first_convolution = index == 0 and spec.kind == "conv"
         connections = mask.numel() if first_convolution else round(density * mask.numel())
         if generator is not None and connections < mask.numel():
             chosen = torch.randperm(mask.numel(), generator=generator)[:connections]
             mask = torch.zeros(mask.numel(), dtype=torch.bool).index_fill_(0, chosen, True).view(spec.units, inputs)
+        if generator is None:
+            weight = torch.zeros(planned.shape("weight"))
+        else:
+            weight = kaiming_normal(mask, planned.kernel, fan_in, generator)
         layer = Layer(
             name=f"{'G' if index < architecture.cut else 'F'}{index + 1}-{spec.kind}",
             kind=spec.kind,
@@ -241,9 +253,6 @@ def build(
             shortfall=0,
             freezes_above=1 if index < architecture.cut else m + 1,
         )
-        if generator is not None:
-            weight.normal_(0.0, kaiming_std(weight, "in"), generator=generator)
-            weight.mul_(mask.view(*mask.shape, *(1 for _ in planned.kernel)))
         layers.append(
             replace(layer, **{name: getattr(layer, name).to(device) for name in ("weight", "bias", "mask", "ranks")})
         )

@@ -31,7 +31,7 @@ def _paper(
 ) -> LearnerConfig:
     shape = (1, 28, 28) if kind == "conv-small" else (3, 32, 32)
     return LearnerConfig(
-        architecture=ArchitectureConfig(kind=kind, input_shape=shape, mean=mean, std=std),
+        architecture=ArchitectureConfig(kind=kind, input_shape=shape, fan_in="existing", mean=mean, std=std),
         training=TrainingConfig(
             phases=phases,
             epochs=epochs,

@@ -58,7 +58,7 @@ def pretrain(
         raise ConfigError("there is no G to pretrain: cut must be at least 1, not 0")
     normalise = Normaliser(config.architecture, architecture.input_shape, device)
     generator = torch.Generator().manual_seed(config.seed)
-    network = build(architecture, 1.0, config.memory.episodes, architecture.input_shape, generator, device)
+    network = build(architecture, 1.0, "possible", config.memory.episodes, architecture.input_shape, generator, device)
     dense = CompactNetwork(
         network, [torch.ones(layer.units, dtype=torch.bool, device=device) for layer in network.layers]
     )

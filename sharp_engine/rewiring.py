@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sharp_engine.config import Fan, Selection
-from sharp_engine.network import HIGHEST_RANK, Layer, Network, kaiming_std
+from sharp_engine.config import FanIn, Selection
+from sharp_engine.network import HIGHEST_RANK, Network, kaiming_normal
 
 _CHUNK = 32
 """Examples per forward while activations are summed: outputs of wide layers stay near the processor."""
@@ -94,18 +94,12 @@ def promote(network: Network) -> None:
         layer.ranks += ((layer.ranks > 0) & (layer.ranks < HIGHEST_RANK)).to(layer.ranks.dtype)
 
 
-def reinitialise_idle(network: Network, fan: Fan, generator: torch.Generator) -> None:
+def reinitialise_idle(network: Network, fan_in: FanIn, generator: torch.Generator) -> None:
     """Fresh Kaiming weights on the existing connections into rank-0 units, and zero biases."""
     for layer in network.layers:
         idle = layer.ranks == 0
         if layer.pretrained or not bool(idle.any()):
             continue
-        fresh = torch.empty(layer.weight[idle].shape)
-        fresh.normal_(0.0, kaiming_std(fresh, fan), generator=generator)
-        layer.weight[idle] = fresh.to(layer.weight.device) * expand(layer, layer.mask[idle])
+        fresh = kaiming_normal(layer.mask[idle].cpu(), tuple(layer.weight.shape[2:]), fan_in, generator)
+        layer.weight[idle] = fresh.to(layer.weight.device)
         layer.bias[idle] = 0.0
-
-
-def expand(layer: Layer, mask: Tensor) -> Tensor:
-    """A mask over connections, shaped to multiply weights: a convolution's connection is a whole kernel."""
-    return mask[:, :, None, None] if layer.kind == "conv" else mask

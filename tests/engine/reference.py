@@ -35,15 +35,10 @@ class Layer:
     ranks: list[int]
     owed: int = 0
 
-    @property
-    def kernel(self) -> int:
-        """Weights of one connection."""
-        return 9 if self.kind == "conv" else 1
-
-    @property
-    def std(self) -> float:
-        """Of the weights at the start."""
-        return math.sqrt(2.0 / (len(self.exists[0]) * self.kernel))
+    def std(self, unit: int, fan_in: str) -> float:
+        """Of a unit's fresh weights, by Kaiming's rule."""
+        connections = sum(self.exists[unit]) if fan_in == "existing" else len(self.exists[unit])
+        return math.sqrt(2.0 / max(1, connections * self.weight[unit, 0].numel()))
 
     def existing(self) -> Tensor:
         """1 where a connection exists, in the shape of the weights."""
@@ -105,7 +100,9 @@ class Reference:
                 spec.kind, spec.pool, torch.zeros(spec.units, inputs, *kernel), torch.zeros(spec.units), exists,
                 positions, constant, [0] * spec.units,
             )  # fmt: skip
-            layer.weight = torch.empty_like(layer.weight).normal_(0.0, layer.std, generator=self.random)
+            layer.weight = torch.empty_like(layer.weight).normal_(generator=self.random)
+            for unit in range(spec.units):
+                layer.weight[unit] *= layer.std(unit, config.architecture.fan_in)
             layer.weight = layer.weight * layer.existing()
             self.layers.append(layer)
 
@@ -303,17 +300,16 @@ class Reference:
 
     def reinitialise(self) -> None:
         """Step 10."""
+        fan_in = self.config.architecture.fan_in
         for layer in self.layers:
             idle = [unit for unit, rank in enumerate(layer.ranks) if rank == 0]
             if not idle:
                 continue
-            fan_out = self.config.training.idle_fan == "out"
-            std = math.sqrt(2.0 / (len(idle) * layer.kernel)) if fan_out else layer.std
-            fresh = torch.empty(layer.weight[idle].shape).normal_(0.0, std, generator=self.random)
+            fresh = torch.empty(layer.weight[idle].shape).normal_(generator=self.random)
             for row, unit in enumerate(idle):
                 for place, exists in enumerate(layer.exists[unit]):
                     if exists:
-                        layer.weight[unit, place] = fresh[row, place]
+                        layer.weight[unit, place] = fresh[row, place] * layer.std(unit, fan_in)
                 layer.bias[unit] = 0.0
 
     # ---- prediction ---------------------------------------------------------------------------------------------

@@ -26,9 +26,9 @@ from sharp_engine import (
 )
 from sharp_engine.architecture import Normaliser, settle
 from sharp_engine.checks import check_density, check_frozen, check_path_property, check_same, copy_of
-from sharp_engine.config import Fan
+from sharp_engine.config import FanIn
 from sharp_engine.device import resolve_device
-from sharp_engine.network import HIGHEST_RANK, build
+from sharp_engine.network import HIGHEST_RANK, Layer, build
 from sharp_engine.rewiring import reinitialise_idle
 from tests.engine.made import DEVICES, IMAGE, VECTOR, change, conv, convnet, examples, linear, mlp, trained
 
@@ -66,7 +66,7 @@ def test_auto_picks_by_the_shape_and_says_what(
         architecture = settle(ArchitectureConfig(), shape)
     assert architecture.describe() == description
     assert description in caplog.text
-    build(architecture, 0.4, 1, shape, torch.Generator(), CPU)  # and it can be built
+    build(architecture, 0.4, "possible", 1, shape, torch.Generator(), CPU)  # and it can be built
 
 
 def test_auto_asks_for_a_backbone_where_images_are_large() -> None:
@@ -82,12 +82,16 @@ def test_a_learner_says_what_it_is_made_of() -> None:
 
 
 def test_the_papers_networks_have_the_papers_sizes() -> None:
-    small = build(settle(ArchitectureConfig("conv-small"), (1, 28, 28)), 0.4, 1, (1, 28, 28), torch.Generator(), CPU)
+    small = build(
+        settle(ArchitectureConfig("conv-small"), (1, 28, 28)), 0.4, "possible", 1, (1, 28, 28), torch.Generator(), CPU
+    )
     assert [tuple(layer.weight.shape) for layer in small.layers] == [
         (16, 1, 3, 3), (16, 16, 3, 3), (500, 16 * 7 * 7), (500, 500)
     ]  # fmt: skip
     assert small.cut == 2 and small.cut_shape == (16, 7, 7)
-    large = build(settle(ArchitectureConfig("vgg-small"), (3, 32, 32)), 0.4, 1, (3, 32, 32), torch.Generator(), CPU)
+    large = build(
+        settle(ArchitectureConfig("vgg-small"), (3, 32, 32)), 0.4, "possible", 1, (3, 32, 32), torch.Generator(), CPU
+    )
     assert [layer.units for layer in large.layers] == [64, 64, 64, 64, 128, 128, 128, 1024, 1024]
     assert large.cut == 4 and large.cut_shape == (64, 8, 8) and large.layers[7].weight.shape[1] == 128 * 4 * 4
 
@@ -108,27 +112,34 @@ def test_every_layer_but_a_first_convolution_keeps_its_share_of_connections(dens
         check_density(learner.network)
 
 
-def test_fresh_weights_are_kaiming_normal() -> None:
-    network = build(settle(ArchitectureConfig("vgg-small"), (3, 32, 32)), 0.4, 1, (3, 32, 32), torch.Generator(), CPU)
-    for layer in network.layers[1:]:
-        there = layer.weight[layer.mask]
-        wanted = (2.0 / layer.weight[0].numel()) ** 0.5
-        assert float(there.std()) == pytest.approx(wanted, rel=0.05)
-        assert abs(float(there.mean())) < 0.05 * wanted
+def check_kaiming_normal(layer: Layer, units: Tensor, fan_in: FanIn) -> None:
+    weight, mask = layer.weight[units], layer.mask[units]
+    counted = mask.sum(1) if fan_in == "existing" else torch.full((len(mask),), mask.shape[1])
+    drawn = (weight.flatten(1) * (counted * weight[0, 0].numel() / 2.0).sqrt()[:, None]).view_as(weight)[mask]
+    assert float(drawn.std()) == pytest.approx(1.0, rel=0.05) and abs(float(drawn.mean())) < 0.05
+    assert not bool(weight[~mask].any())
 
 
-@pytest.mark.parametrize("fan", ["in", "out"])
-def test_idle_units_are_drawn_anew_as_loudly_as_is_set(fan: Fan) -> None:
-    network = build(settle(ArchitectureConfig("vgg-small"), (3, 32, 32)), 0.4, 1, (3, 32, 32), torch.Generator(), CPU)
+@pytest.mark.parametrize("fan_in", ["possible", "existing"])
+def test_fresh_weights_are_kaiming_normal(fan_in: FanIn) -> None:
+    shape = (3, 32, 32)
+    network = build(settle(ArchitectureConfig("vgg-small"), shape), 0.4, fan_in, 1, shape, torch.Generator(), CPU)
+    for layer in network.layers:
+        check_kaiming_normal(layer, torch.ones(layer.units, dtype=torch.bool), fan_in)
+
+
+@pytest.mark.parametrize("fan_in", ["possible", "existing"])
+def test_idle_units_are_drawn_anew_like_fresh_ones_and_no_others(fan_in: FanIn) -> None:
+    shape = (3, 32, 32)
+    network = build(settle(ArchitectureConfig("vgg-small"), shape), 0.2, fan_in, 1, shape, torch.Generator(), CPU)
     for layer in network.layers:
         layer.ranks[::4] = 2
+        layer.mask[1::4] = True
+        layer.mask[2] = False
     kept = [layer.weight[::4].clone() for layer in network.layers]
-    reinitialise_idle(network, fan, torch.Generator().manual_seed(1))
+    reinitialise_idle(network, fan_in, torch.Generator().manual_seed(1))
     for layer, weight in zip(network.layers, kept, strict=True):
-        idle = layer.ranks == 0
-        counted = layer.weight[0] if fan == "in" else layer.weight[idle, 0]
-        drawn = layer.weight[idle][layer.mask[idle]]
-        assert float(drawn.std()) == pytest.approx((2.0 / counted.numel()) ** 0.5, rel=0.05)
+        check_kaiming_normal(layer, layer.ranks == 0, fan_in)
         assert torch.equal(layer.weight[::4], weight)
 
 

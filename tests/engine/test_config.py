@@ -41,6 +41,7 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
             "mean": [(NAN,), (0.0, INF)],
             "std": [(0.0,), (-1.0,), (NAN,), (1.0, INF)],
             "kind": ["resnet", "Auto"],
+            "fan_in": ["all"],
         },
     ),
     (
@@ -57,7 +58,6 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
             "selection_examples": [0],
             "g_recruits": ["never"],
             "anchor_losses": ["max"],
-            "idle_fan": ["both"],
             "learning_rate": [0.0, -1.0, NAN, INF],
             "cache_mebibytes": [-1],
         },
@@ -280,7 +280,7 @@ def test_presets_are_the_papers_settings(
     assert (memory.stm_choice, memory.stm_share, memory.stm_bits, memory.stm_sparse) == ("random", "even", 8, False)
     assert (config.prediction.neighbours, config.prediction.vote) == (neighbours, "majority")
     architecture = config.architecture
-    assert (architecture.kind, architecture.density) == (kind, 0.4)
+    assert (architecture.kind, architecture.density, architecture.fan_in) == (kind, 0.4, "existing")
     images = kind == "vgg-small"
     assert architecture.input_shape == ((3, 32, 32) if images else (1, 28, 28))
     assert len(architecture.mean) == len(architecture.std) == (3 if images else 0)

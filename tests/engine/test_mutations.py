@@ -38,7 +38,7 @@ from sharp_engine.checks import (
     check_resume,
 )
 from sharp_engine.compact import CompactNetwork
-from sharp_engine.config import Fan
+from sharp_engine.config import FanIn
 from sharp_engine.network import Network
 from sharp_engine.stm import ShortTermMemory, StoredClass
 from tests.engine.made import IMAGE, VECTOR, CancelAfter, change, convnet, examples, mlp, trained
@@ -152,11 +152,11 @@ def let_biases_of_frozen_units_drift(patch: Patch) -> None:
 
 
 def reinitialise_every_unit(patch: Patch) -> None:
-    def reinitialise(network: Network, fan: Fan, generator: torch.Generator) -> None:
+    def reinitialise(network: Network, fan_in: FanIn, generator: torch.Generator) -> None:
         ranks = [layer.ranks for layer in network.layers]
         for layer in network.layers:
             layer.ranks = torch.zeros_like(layer.ranks)
-        unbroken(network, fan, generator)
+        unbroken(network, fan_in, generator)
         for layer, kept in zip(network.layers, ranks, strict=True):
             layer.ranks = kept
 
@@ -189,8 +189,8 @@ def remember_under_the_mask_of_the_newest_episode(patch: Patch) -> None:
 
 
 def freeze_one_episode_late(patch: Patch) -> None:
-    def build(architecture: Any, density: float, m: int, *arguments: Any) -> Network:
-        return network.build(architecture, density, m + 1, *arguments)
+    def build(architecture: Any, density: float, fan_in: FanIn, m: int, *arguments: Any) -> Network:
+        return network.build(architecture, density, fan_in, m + 1, *arguments)
 
     patch.setattr(learner, "build", build)
 
@@ -434,7 +434,7 @@ def train_at_another_temperature(patch: Patch) -> None:
 
 
 def never_reinitialise(patch: Patch) -> None:
-    patch.setattr(episode, "reinitialise_idle", lambda network, fan, generator: None)
+    patch.setattr(episode, "reinitialise_idle", lambda network, fan_in, generator: None)
 
 
 def promote_twice(patch: Patch) -> None:

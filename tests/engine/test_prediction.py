@@ -169,7 +169,7 @@ def by_hand(entries: list[tuple[Label, list[list[float]], list[bool]]], neighbou
     units = len(entries[0][2])
     config = ArchitectureConfig("mlp", layers=(LayerConfig("linear", units),), cut=0, density=1.0)
     device = torch.device("cpu")
-    network = build(settle(config, (units,)), 1.0, 0, (units,), torch.Generator(), device)
+    network = build(settle(config, (units,)), 1.0, "possible", 0, (units,), torch.Generator(), device)
     network.layers[0].weight = torch.eye(units)
     network.layers[0].ranks += 2
     labels = Labels()

@@ -77,7 +77,7 @@ def test_convnet_learns_what_the_reference_learns(selection: str, m: int, cut: i
         {"tau_min": 0.6, "phases": 4},
         {"epochs": 3, "temperature": 0.5, "learning_rate": 0.5},
         {"anchor_losses": "sum"},
-        {"idle_fan": "out"},
+        {"fan_in": "existing"},
         {"neighbours": 1},
         {"selection_examples": 7},
     ],
