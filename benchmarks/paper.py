@@ -44,10 +44,16 @@ def run(
     prepared = [
         data.prepare(dataset, fraction=options.fraction, validate=options.validate, seed=seed) for seed in options.seeds
     ]
-    with RunBar(console, sum(len(train) for train, _ in prepared)) as bar:
+    twice = options.boundaries == "found"  # once more with boundaries given, to compare with
+    with RunBar(console, (1 + twice) * sum(len(train) for train, _ in prepared)) as bar:
         before = 0
         for seed, (train, judge) in zip(options.seeds, prepared, strict=True):
             learner, finished = _run_seed(options, seed, train, judge, dataset, bar, before)
+            if twice:
+                before += len(train)
+                told = replace(options, boundaries="given")
+                _, beside = _run_seed(told, seed, train, judge, dataset, bar, before)
+                finished = replace(finished, accuracy_if_given=beside.figures()["average_accuracy"])
             if checks is not None and not learner.pending_examples:
                 finished = replace(finished, checks=tuple(checks.run_all(learner)))
             result = replace(result, runs=(*result.runs, finished), architecture=learner.inspect().architecture)

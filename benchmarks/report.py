@@ -86,6 +86,7 @@ def _headline(result: Result) -> str:
             "episodes learned, of given",
             ", ".join(f"{len(run.episodes)} of {len(run.given)}" for run in result.runs),
         ),
+        *((("boundaries given", percent(*given) + " %"),) if (given := result.if_given()) is not None else ()),
         ("forgetting", percent(result.mean("forgetting"), result.std("forgetting")) + " %"),
         ("backward transfer", percent(result.mean("backward_transfer"), result.std("backward_transfer")) + " %"),
         ("time per run", f"{seconds:.0f} s"),
@@ -104,6 +105,8 @@ def _accuracy(result: Result) -> str:
         levels.append(
             (f"the paper, at the end: {result.published['SHARP']['mean']:.1f} %", result.published["SHARP"]["mean"])
         )
+    if (given := result.if_given()) is not None:
+        levels.append((f"boundaries given, at the end: {100 * given[0]:.1f} %", 100 * given[0]))
     return charts.line_chart(_line(result, "accuracy on the classes seen", "accuracy_after_episode"), "episode", levels)
 
 

@@ -59,6 +59,8 @@ class SeedRun:
     training_examples: int
     unlearned_examples: int = 0
     """Left at the end of a stream, too few to learn from."""
+    accuracy_if_given: float | None = None
+    """Where the learner found the boundaries: average accuracy on the same stream with boundaries given."""
     checks: tuple[tuple[str, str | None], ...] | None = None
     """Invariants with what is wrong, where they were asked for."""
 
@@ -105,6 +107,7 @@ class SeedRun:
             "stm_overhead_bytes": [e.stm_overhead_bytes for e in self.episodes],
             "stm_examples": [e.stm_examples for e in self.episodes],
             "ltm_entries": [e.ltm_entries for e in self.episodes],
+            "average_accuracy_if_given": self.accuracy_if_given,
             "checks": None if self.checks is None else [{"check": c, "wrong": w} for c, w in self.checks],
         }
 
@@ -135,6 +138,11 @@ class Result:
         """Deviation over seeds."""
         return _over_seeds([run.figures()[name] for run in self.runs], np.nanstd)
 
+    def if_given(self) -> tuple[float, float] | None:
+        """Where the learner found the boundaries: mean and deviation of average accuracy with boundaries given."""
+        known = [run.accuracy_if_given for run in self.runs if run.accuracy_if_given is not None]
+        return (float(np.mean(known)), float(np.std(known))) if known else None
+
     def confusion(self) -> Counts:
         """Summed over seeds: (classes, classes)."""
         total: Counts = np.sum([run.confusion for run in self.runs], axis=0)
@@ -143,12 +151,14 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: means on top, deviations and single runs below."""
         names = (*SCALARS, "accuracy_matrix", *LISTS)
+        given, given_std = self.if_given() or (None, None)
         return {
             "version": self.versions["engine"],
             "settings": self.settings,
             "seeds": [run.seed for run in self.runs],
             **{name: self.mean(name) for name in names},
-            "std": {name: self.std(name) for name in names},
+            "average_accuracy_if_given": given,
+            "std": {**{name: self.std(name) for name in names}, "average_accuracy_if_given": given_std},
             "seconds": sum(e.seconds for run in self.runs for e in run.episodes),
             "remarks": list(self.remarks),
             "published": self.published,

@@ -52,6 +52,8 @@ def _accuracy(result: Result) -> Table:
     mean, std = result.mean("average_accuracy"), result.std("average_accuracy")
     note = f"seeds {', '.join(str(run.seed) for run in result.runs)}"
     rows.append((ours(result), 100 * mean, 100 * std, note))
+    if (given := result.if_given()) is not None:
+        rows.append(("the same, boundaries given", 100 * given[0], 100 * given[1], note))
     for method, figure, deviation, remark in sorted(rows, key=lambda row: -row[1]):
         style = "bold green" if method == ours(result) else "bold" if method == "SHARP" else None
         table.add_row(method, f"{figure:.1f} ± {deviation:.1f}", remark, style=style)

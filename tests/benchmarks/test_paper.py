@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -134,15 +135,25 @@ def test_a_folder_runs_blurry_with_validation_and_no_figures_beside(png_root: Pa
 def test_found_boundaries_learn_the_whole_stream(tmp_path: Path, write_folders: Any) -> None:
     from benchmarks import synthetic
 
-    write_folders(tmp_path, synthetic.images(4, 60, (1, 8, 8)), ["a", "b", "c", "d"])
+    write_folders(tmp_path / "images", synthetic.images(4, 60, (1, 8, 8)), ["a", "b", "c", "d"])
     small = {"stream.least": 32, "stream.window": 16, "stream.most": 1000}
     options = PaperOptions(
-        "folder", tmp_path, seeds=(0,), preset="default", settings={**SHORT, **small}, boundaries="found"
+        "folder", tmp_path / "images", seeds=(0,), preset="default", settings={**SHORT, **small}, boundaries="found"
     )
-    run = paper.run(options).runs[0]
+    result = paper.run(options, output=tmp_path / "out")
+    run = result.runs[0]
     assert len(run.given) == 2 and len(run.episodes) == 2
     assert sum(e.examples for e in run.episodes) == run.training_examples == 200
     assert [e.new_classes for e in run.episodes] == [(0, 1), (2, 3)]
+    told = paper.run(replace(options, boundaries="given"))
+    given = told.runs[0].figures()["average_accuracy"]
+    assert run.accuracy_if_given == given and told.if_given() is None
+    written = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert written["average_accuracy_if_given"] == written["runs"][0]["average_accuracy_if_given"] == given
+    assert f"boundaries given, at the end: {100 * given:.1f} %" in (tmp_path / "out" / "report.html").read_text()
+    printed = io.StringIO()
+    Console(file=printed).print(*paper_tables(result))
+    assert "the same, boundaries given" in printed.getvalue()
 
 
 def test_checks_run_on_the_trained_learner_where_asked_for(png_root: Path) -> None:
