@@ -157,7 +157,7 @@ def command(
     memory: Annotated[str, typer.Option(help="The paper's budget: half, full or double.")] = "full",
     m: Annotated[int | None, typer.Option(help="Previous episodes in short-term memory, 0 to 4.")] = None,
     blurry: Annotated[str | None, typer.Option(metavar="C,ETA", help="Overlapping episodes, e.g. 3,0.3.")] = None,
-    boundaries: Annotated[str, typer.Option(help="given, or found by the learner.")] = "given",
+    boundaries: Annotated[str, typer.Option(help="given, or found by the learner, beside given ones.")] = "given",
     preset: Annotated[str | None, typer.Option(help="paper or default; for `folder` only default.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An engine setting; may be repeated.")
