@@ -18,7 +18,7 @@ from benchmarks.published import Memory
 from benchmarks.scenario import CLASSES_PER_EPISODE, Blurry
 from sharp_engine import ConfigError, LearnerConfig, preset
 
-Boundaries = Literal["given", "found"]
+Boundaries = Literal["explicit", "automatic"]
 Preset = Literal["paper", "default"]
 
 _MOST_M = 4
@@ -39,7 +39,7 @@ class PaperOptions:
     """How many previous episodes short-term memory holds; absent: the preset's own."""
     blurry: Blurry | None = None
     """Overlapping episodes instead of the class-incremental sequence."""
-    boundaries: Boundaries = "given"
+    boundaries: Boundaries = "explicit"
     preset: Preset = "paper"
     settings: dict[str, Any] = field(default_factory=dict)
     """Engine settings by dotted key; they win over everything else."""
@@ -58,7 +58,7 @@ class PaperOptions:
         require(0.0 < self.fraction <= 1.0, "fraction", self.fraction, "in (0, 1]")
         require(self.memory in published.MEMORIES, "memory", self.memory, "half, full or double")
         require(self.m is None or 0 <= self.m <= _MOST_M, "m", self.m, f"from 0 to {_MOST_M}")
-        require(self.boundaries in ("given", "found"), "boundaries", self.boundaries, "given or found")
+        require(self.boundaries in ("explicit", "automatic"), "boundaries", self.boundaries, "explicit or automatic")
         require(self.preset in ("paper", "default"), "preset", self.preset, "paper or default")
         require(self.classes_per_episode >= 1, "classes per episode", self.classes_per_episode, "at least 1")
         if self.dataset == "folder" and self.preset == "paper":
@@ -80,7 +80,7 @@ class PaperOptions:
         words += [self.memory] if self.memory != "full" else []
         words += [f"m{self.m}"] if self.m is not None else []
         words += [f"blurry-{self.blurry.classes}-{self.blurry.novelty:g}"] if self.blurry else []
-        words += ["found"] if self.boundaries == "found" else []
+        words += ["automatic"] if self.boundaries == "automatic" else []
         words += [f"fraction-{self.fraction:g}"] if self.fraction < 1.0 else []
         words += ["validation"] if self.validate else []
         return "-".join(words)
@@ -96,7 +96,7 @@ class PaperOptions:
             times = {"half": 0.5, "full": 1.0, "double": 2.0}[self.memory]
             changes["memory.stm_capacity"] = max(1, round(config.memory.stm_capacity * times))
         if self.m is not None:
-            changes["memory.episodes"] = self.m
+            changes["memory.replayed_episodes"] = self.m
         if self.blurry is not None:
             changes["stream.blurry"] = True
         return config.with_options({**changes, **self.settings})

@@ -44,14 +44,14 @@ def run(
     prepared = [
         data.prepare(dataset, fraction=options.fraction, validate=options.validate, seed=seed) for seed in options.seeds
     ]
-    twice = options.boundaries == "found"  # once more with boundaries given, to compare with
+    twice = options.boundaries == "automatic"  # once more with boundaries given, to compare with
     with RunBar(console, (1 + twice) * sum(len(train) for train, _ in prepared)) as bar:
         before = 0
         for seed, (train, judge) in zip(options.seeds, prepared, strict=True):
             learner, finished = _run_seed(options, seed, train, judge, dataset, bar, before)
             if twice:
                 before += len(train)
-                told = replace(options, boundaries="given")
+                told = replace(options, boundaries="explicit")
                 _, beside = _run_seed(told, seed, train, judge, dataset, bar, before)
                 finished = replace(finished, accuracy_if_given=beside.figures()["average_accuracy"])
             if checks is not None and not learner.pending_examples:
@@ -76,7 +76,7 @@ def _run_seed(
     recorder = Recorder(learner, judge, classes, bar, before, f"seed {seed}")
     for episode in scenario.deal(train.y, sequence, seed):
         part = train.take(episode.index)
-        if options.boundaries == "given":
+        if options.boundaries == "explicit":
             recorder.offered += len(part)
             learner.learn_episode(part.x, part.y, observer=recorder)
             continue
@@ -131,7 +131,7 @@ def _remarks(options: PaperOptions, dataset: Dataset, compared: bool) -> list[st
         remarks.append("Judged by validation images split from the training set, not by the test set.")
     if compared and options.m not in (None, 1):
         remarks.append(f"Short-term memory holds {options.m} previous episodes; the paper's figures are for 1.")
-    if compared and options.boundaries == "found":
+    if compared and options.boundaries == "automatic":
         remarks.append("The learner found the episodes' boundaries itself; the paper's are given.")
     return remarks
 
@@ -157,7 +157,7 @@ def command(
     memory: Annotated[str, typer.Option(help="The paper's budget: half, full or double.")] = "full",
     m: Annotated[int | None, typer.Option(help="Previous episodes in short-term memory, 0 to 4.")] = None,
     blurry: Annotated[str | None, typer.Option(metavar="C,ETA", help="Overlapping episodes, e.g. 3,0.3.")] = None,
-    boundaries: Annotated[str, typer.Option(help="given, or found by the learner, beside given ones.")] = "given",
+    boundaries: Annotated[str, typer.Option(help="explicit, or automatic beside it.")] = "explicit",
     preset: Annotated[str | None, typer.Option(help="paper or default; for `folder` only default.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An engine setting; may be repeated.")

@@ -172,7 +172,7 @@ def _scenario(settings: dict[str, Any]) -> str:
         words.append(f"m = {settings['m']}")
     if settings["blurry"]:
         words.append(f"blurry, c = {settings['blurry']['c']}, η = {settings['blurry']['eta']:g}")
-    if settings["boundaries"] != "given":
+    if settings["boundaries"] not in ("explicit", "given"):
         words.append("boundaries found")
     if settings["fraction"] != 1.0:
         words.append(f"{settings['fraction']:g} of the examples")

@@ -203,7 +203,7 @@ def _bands(ranks: set[int]) -> list[tuple[str, str, int, int]]:
 
 def _seeds(result: Result) -> str:
     head = ("seed", "accuracy %", "forgetting %", "transfer %", "episodes", "seconds", "STM bytes", "LTM bytes")
-    found = result.settings["boundaries"] == "found"
+    found = result.settings["boundaries"] == "automatic"
     rows = []
     for run in result.runs:
         figures = run.figures()

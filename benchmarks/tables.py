@@ -76,7 +76,7 @@ def _figures(result: Result) -> Table:
             f"{sum(figures['seconds_per_episode']):.1f}",
             f"{max(figures['stm_bytes']) / 1000:,.1f}",
             f"{figures['ltm_bytes'][-1] / 1000:,.1f}",
-            f"{learned} for {given}" if result.settings["boundaries"] == "found" else str(given),
+            f"{learned} for {given}" if result.settings["boundaries"] == "automatic" else str(given),
         )
     table.add_section()
     seconds = [sum(e.seconds for e in run.episodes) for run in result.runs]

@@ -18,7 +18,7 @@ from torch import nn
 
 from benchmarks.speed.baseline import DenseNetwork
 from sharp_engine import LearnerConfig
-from sharp_engine.architecture import settle
+from sharp_engine.network.architecture import resolve_architecture
 
 
 class PlainNetwork:
@@ -29,7 +29,7 @@ class PlainNetwork:
         self._random = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            body = DenseNetwork(settle(config.architecture, input_shape))
+            body = DenseNetwork(resolve_architecture(config.architecture, input_shape))
             self._network = nn.Sequential(body, nn.Linear(body.outputs, classes))
         self._seen = torch.zeros(classes, dtype=torch.bool)
 
@@ -39,7 +39,7 @@ class PlainNetwork:
         examples, y = torch.as_tensor(x), torch.tensor(labels)
         self._seen[y] = True
         steps = -(-len(y) // training.batch_size)
-        epochs = max(training.epochs, -(-training.least_steps // steps))
+        epochs = max(training.epochs, -(-training.min_steps // steps))
         done, total = 0, training.phases * epochs * steps
         for _ in range(training.phases):
             optimiser = torch.optim.Adadelta(self._network.parameters(), lr=training.learning_rate)

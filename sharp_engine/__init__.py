@@ -37,11 +37,11 @@ from sharp_engine.errors import (
 from sharp_engine.inspection import Inspection, LayerInspection
 from sharp_engine.labels import Label
 from sharp_engine.learner import Learner
-from sharp_engine.predictor import ClassVote, NearMemory, Prediction, Predictions, Predictor
+from sharp_engine.prediction.predictor import ClassVote, NearMemory, Prediction, Predictions, Predictor
 from sharp_engine.presets import PRESETS, preset
-from sharp_engine.pretraining import PretrainReport, pretrain
-from sharp_engine.progress import EpisodeReport, Observer, Progress
-from sharp_engine.segmenter import Segmenter
+from sharp_engine.stream.segmenter import Segmenter
+from sharp_engine.training.pretraining import PretrainReport, pretrain
+from sharp_engine.training.progress import EpisodeReport, Observer, Progress
 
 __all__ = [
     "PRESETS",

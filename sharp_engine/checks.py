@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from sharp_engine import snapshot
-from sharp_engine.compact import active_subnetwork, needed_subnetwork
 from sharp_engine.config import LearnerConfig
 from sharp_engine.errors import EpisodeStateError, SharpError
 from sharp_engine.labels import Label
 from sharp_engine.learner import Learner
-from sharp_engine.ltm import ClassMemory
-from sharp_engine.matcher import Matcher
-from sharp_engine.network import Network
+from sharp_engine.memory.long_term import ClassMemory
+from sharp_engine.network.compact import active_subnetwork, needed_subnetwork
+from sharp_engine.network.state import Network
+from sharp_engine.prediction.matcher import Matcher
 from sharp_engine.presets import preset
 
 
@@ -71,13 +71,13 @@ def check_nothing_forgotten(before: Learner, after: Learner, x: Tensor) -> None:
     They have left STM, or are replayed only for the sake of younger ones. Classes that came back or were forgotten in
     between are not compared. x: (n, *input shape), any inputs.
     """
-    oldest = before.episodes - before.config.memory.episodes
+    oldest = before.episodes - before.config.memory.replayed_episodes
     left = {memory.class_id: memory for memory in before.ltm.classes if memory.episode <= oldest}
     pairs = [(left[now.class_id], now) for now in after.ltm.classes if now.class_id in left]
     pairs = [(was, now) for was, now in pairs if was.episode == now.episode]
     if not pairs:
         return
-    z_before, z_after = (learner.network.run(learner.front(x)) for learner in (before, after))
+    z_before, z_after = (learner.network.run(learner.preprocessor(x)) for learner in (before, after))
     for was, now in pairs:
         name = before.labels.label(was.class_id)
         same = torch.equal(was.mask, now.mask) and torch.equal(was.vectors, now.vectors)
@@ -101,7 +101,8 @@ def check_budgets(learner: Learner) -> None:
     _require(stm.nbytes <= stm.budget, f"STM takes {stm.nbytes} bytes of {stm.budget}")
     for held in stm.classes if memory.stm_share == "even" else ():
         _require(
-            held.episode > learner.episodes - memory.episodes, f"STM holds an activation of episode {held.episode}"
+            held.episode > learner.episodes - memory.replayed_episodes,
+            f"STM holds an activation of episode {held.episode}",
         )
     for known in learner.ltm.classes:
         entries = len(known.vectors)
@@ -148,7 +149,7 @@ def check_same(one: Learner, other: Learner) -> None:
 def check_left_out_units(learner: Learner, x: Tensor) -> None:
     """7: leaving out idle units in training, and units outside every mask in prediction, changes no result."""
     network = learner.network if learner.running is None else learner.running.before
-    features = learner.front(x)
+    features = learner.preprocessor(x)
     full = network.run(features)  # (n, output units)
     subnetworks = [active_subnetwork(network)]
     if learner.ltm.classes:
@@ -178,7 +179,7 @@ def made_up_episode(learner: Learner, classes: int = 2, examples: int = 60) -> t
     noise = torch.rand(len(y), *learner.architecture.input_shape, generator=generator)
     known = {label for _, label in learner.labels.pairs()}
     names: list[Label] = list(sorted(set(range(len(known) + classes)) - known)[:classes])
-    if learner.labels.kind == "string":
+    if learner.labels.kind == "text":
         names = [f"made-up {learner.episodes}.{i}" for i in range(classes)]
     return 0.7 * patterns[y] + 0.3 * noise, [names[i] for i in y.tolist()]
 
@@ -188,7 +189,7 @@ def run_all(learner: Learner) -> list[tuple[str, str | None]]:
     if learner.running is not None or learner.pending:
         raise EpisodeStateError("checks need a learner between two episodes")
     later = copy_of(learner)
-    for _ in range(learner.config.memory.episodes + 1):
+    for _ in range(learner.config.memory.replayed_episodes + 1):
         later.learn_episode(*made_up_episode(later))
     x, _ = made_up_episode(learner)
     checks: list[tuple[Callable[..., None], Callable[[], None]]] = [

@@ -17,13 +17,13 @@ from typing import Any, Literal, TypeVar
 from sharp_engine.errors import ConfigError
 
 Selection = Literal["covered", "greedy-all"]
-GRecruits = Literal["every-episode", "first-episode"]
+RecruitBeforeCut = Literal["every-episode", "first-episode"]
 AnchorLosses = Literal["mean", "sum"]
 FanIn = Literal["possible", "existing"]
 StmChoice = Literal["random", "herding"]
 StmShare = Literal["even", "fading"]
 Vote = Literal["majority", "calibrated"]
-Boundaries = Literal["given", "found"]
+Boundaries = Literal["explicit", "automatic"]
 ArchitectureKind = Literal["auto", "conv-small", "vgg-small", "mlp", "backbone"]
 
 _T = TypeVar("_T")
@@ -144,7 +144,7 @@ class TrainingConfig:
     """π: rewirings per episode."""
     epochs: int = 1
     """ε: passes over the episode's examples per phase."""
-    least_steps: int = 0
+    min_steps: int = 0
     """Epochs are added to a phase until it has this many steps: small episodes need more passes. 0: never."""
     batch_size: int = 128
     """n: stream examples per step; as many replayed activations join them."""
@@ -159,7 +159,7 @@ class TrainingConfig:
     (the published code)."""
     selection_examples: int = 1024
     """Most examples on which activations are summed for selection."""
-    g_recruits: GRecruits = "every-episode"
+    recruit_before_cut: RecruitBeforeCut = "every-episode"
     """When units before the replay cut are recruited. `every-episode`: like those behind it (the paper's rule). What
     STM holds then lacks the units recruited since, and the network learns to tell old classes from new ones by what is
     missing, so that new classes swallow unseen examples of old ones. `first-episode`: all that respond, at once, and
@@ -177,7 +177,7 @@ class TrainingConfig:
         _require_choices(self)
         for name in ("phases", "epochs", "tau_period", "selection_examples"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        _require(self.least_steps >= 0, "least_steps", self.least_steps, "at least 0")
+        _require(self.min_steps >= 0, "min_steps", self.min_steps, "at least 0")
         _require(self.cache_mebibytes >= 0, "cache_mebibytes", self.cache_mebibytes, "at least 0")
         _require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
         _require(0 < self.temperature < math.inf, "temperature", self.temperature, "positive")
@@ -193,7 +193,7 @@ class TrainingConfig:
 class MemoryConfig:
     """What the two memories keep."""
 
-    episodes: int = 1
+    replayed_episodes: int = 1
     """m: how many previous episodes the short-term memory holds; 0 means no replay."""
     stm_capacity: int = 50
     """Byte budget of the short-term memory, counted in activations of one byte per value."""
@@ -214,7 +214,7 @@ class MemoryConfig:
 
     def __post_init__(self) -> None:
         _require_choices(self)
-        _require(self.episodes >= 0, "episodes", self.episodes, "at least 0")
+        _require(self.replayed_episodes >= 0, "replayed_episodes", self.replayed_episodes, "at least 0")
         _require(self.stm_capacity >= 1, "stm_capacity", self.stm_capacity, "at least 1")
         _require(self.stm_bits in (2, 4, 8), "stm_bits", self.stm_bits, "2, 4 or 8")
         _require(self.ltm_per_class >= 1, "ltm_per_class", self.ltm_per_class, "at least 1")
@@ -243,13 +243,13 @@ class PredictionConfig:
 class StreamConfig:
     """Where episodes end."""
 
-    boundaries: Boundaries = "given"
-    """`given`: the caller ends episodes. `found`: the segmenter cuts the stream."""
+    boundaries: Boundaries = "explicit"
+    """`explicit`: the caller ends episodes. `automatic`: the segmenter cuts the stream."""
     blurry: bool = False
     """Episodes overlap and classes come back: idle units are not re-initialised between episodes."""
-    least: int = 256
+    min_examples: int = 256
     """Found boundaries: an episode has at least this many examples."""
-    most: int = 20_000
+    max_examples: int = 20_000
     """Found boundaries: an episode has at most this many examples."""
     window: int = 128
     """Found boundaries: how many of the newest examples are compared with the rest of the episode so far."""
@@ -257,17 +257,24 @@ class StreamConfig:
     """Found boundaries: a change of the label mix less likely than this, by chance, cuts the stream."""
     drift: float = 0.1
     """Found boundaries: the least total-variation change of the label mix that cuts the stream."""
-    novelty: float = 1.0
+    input_shift: float = 1.0
     """Found boundaries: how far, in standard deviations, what is seen of the same classes must move to cut."""
 
     def __post_init__(self) -> None:
         _require_choices(self)
         _require(self.window >= 8, "window", self.window, "at least 8")
-        _require(self.least >= self.window, "least", self.least, f"at least window ({self.window})")
-        _require(self.most >= 2 * self.least, "most", self.most, f"at least twice least ({self.least})")
+        _require(
+            self.min_examples >= self.window, "min_examples", self.min_examples, f"at least window ({self.window})"
+        )
+        _require(
+            self.max_examples >= 2 * self.min_examples,
+            "max_examples",
+            self.max_examples,
+            f"at least twice min_examples ({self.min_examples})",
+        )
         _require(0 < self.significance < 1, "significance", self.significance, "in (0, 1)")
         _require(0 < self.drift <= 1, "drift", self.drift, "in (0, 1]")
-        _require(self.novelty > 0, "novelty", self.novelty, "positive")
+        _require(self.input_shift > 0, "input_shift", self.input_shift, "positive")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sharp_engine.labels import Label
-from sharp_engine.network import Layer, UnitState, rank_counts
+from sharp_engine.network.state import Layer, UnitState, rank_counts
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sharp_engine.errors import LabelError, UnknownClassError
 
 Label: TypeAlias = str | int
 LabelLike: TypeAlias = Sequence[Label] | np.ndarray[Any, Any] | Tensor
-LabelKind: TypeAlias = Literal["string", "integer"]
+LabelKind: TypeAlias = Literal["text", "integer"]
 
 LONGEST = 1024
 """Characters of the longest label."""
@@ -44,7 +44,7 @@ def as_labels(y: LabelLike) -> list[Label]:
 
 def kind_of(label: Label) -> LabelKind:
     """Whether a label is a string or an integer."""
-    return "string" if isinstance(label, str) else "integer"
+    return "text" if isinstance(label, str) else "integer"
 
 
 class Labels:
@@ -64,7 +64,7 @@ class Labels:
         for label in labels:
             kind = kind or kind_of(label)
             if kind_of(label) != kind:
-                raise LabelError(f"labels of this learner are {kind}s, and {label!r} is not")
+                raise LabelError(f"labels of this learner are of the kind {kind}, and {label!r} is not")
 
     def ids(self, labels: Sequence[Label]) -> Tensor:
         """(n,) int64 ids; labels never seen get new ones."""

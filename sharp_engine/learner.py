@@ -14,11 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sharp_engine.architecture import Architecture, Normaliser, settle
-from sharp_engine.backbone import build_backbone, feature_shape
 from sharp_engine.config import LearnerConfig
 from sharp_engine.device import resolve_device
-from sharp_engine.episode import EpisodeTrainer, Examples, RunningEpisode, consolidate, hold_out
 from sharp_engine.errors import (
     ConfigError,
     EmptyEpisodeError,
@@ -28,17 +25,20 @@ from sharp_engine.errors import (
     NoPositivePairError,
     NothingLearnedError,
 )
-from sharp_engine.front import Front
 from sharp_engine.inputs import as_examples
 from sharp_engine.inspection import Inspection, inspect_layer
 from sharp_engine.labels import Label, LabelLike, Labels, as_labels
-from sharp_engine.ltm import LongTermMemory
-from sharp_engine.network import Network, build
-from sharp_engine.predictor import Predictions, Predictor
-from sharp_engine.pretraining import freeze_pretrained, load_pretrained
-from sharp_engine.progress import Cancel, EpisodeReport, Observer, Reporter
-from sharp_engine.segmenter import Segmenter
-from sharp_engine.stm import ShortTermMemory
+from sharp_engine.memory.long_term import LongTermMemory
+from sharp_engine.memory.short_term import ShortTermMemory
+from sharp_engine.network.architecture import Architecture, Normaliser, resolve_architecture
+from sharp_engine.network.backbone import build_backbone, feature_shape
+from sharp_engine.network.preprocessing import Preprocessor
+from sharp_engine.network.state import Network, build
+from sharp_engine.prediction.predictor import Predictions, Predictor
+from sharp_engine.stream.segmenter import Segmenter
+from sharp_engine.training.episode import EpisodeTrainer, Examples, RunningEpisode, consolidate, hold_out
+from sharp_engine.training.pretraining import freeze_pretrained, load_pretrained
+from sharp_engine.training.progress import Cancel, EpisodeReport, Observer, Reporter
 
 
 class Learner:
@@ -86,7 +86,7 @@ class Learner:
         A snapshot brings its own weights: it gives its backbone, loads no pretrained G, and fills a blank network.
         """
         config, device = self.config.architecture, self.device
-        architecture = settle(config, input_shape)
+        architecture = resolve_architecture(config, input_shape)
         normaliser = Normaliser(config, input_shape, device)
         features = input_shape
         if config.backbone is not None:
@@ -94,14 +94,14 @@ class Learner:
             features = feature_shape(backbone, input_shape, device)
         # Nothing is drawn from the learner's own before everything fits.
         generator = self._random_copy() if load_weights else None
-        m = self.config.memory.episodes
+        m = self.config.memory.replayed_episodes
         network = build(architecture, config.density, config.fan_in, m, features, generator, device)
         if config.pretrained is not None:
             freeze_pretrained(network)
             if load_weights:
                 load_pretrained(network, config.pretrained)
         memory = self.config.memory
-        self.front = Front(normaliser, device, backbone)
+        self.preprocessor = Preprocessor(normaliser, device, backbone)
         self.network: Network = network
         self.stm = ShortTermMemory(network.cut_shape, memory.stm_capacity, memory.stm_share)
         self.segmenter = Segmenter(self.config.stream, int(torch.tensor(input_shape).prod()), self.config.seed)
@@ -132,7 +132,7 @@ class Learner:
         self.pending.append(examples)
         if len({part.x.dtype for part in self.pending}) > 1:
             self.pending = [part.as_floats() for part in self.pending]
-        if self.config.stream.boundaries == "given":
+        if self.config.stream.boundaries == "explicit":
             return []
         self.found += self.segmenter.feed(examples.x, examples.y)
         return self.learn_found(observer=observer, cancel=cancel)
@@ -182,7 +182,9 @@ class Learner:
         if running.examples is None:
             running.examples = self._same_examples(x, y, running)
         phases = self.config.training.phases
-        trainer = EpisodeTrainer(self.front, self.config, running.examples, running.heldout, self.network, self.stm)
+        trainer = EpisodeTrainer(
+            self.preprocessor, self.config, running.examples, running.heldout, self.network, self.stm
+        )
         epochs, steps = trainer.epochs(self.config.training)
         reporter = Reporter(observer, cancel, running.number, phases, running.seconds, epochs)
         reporter.phase, reporter.steps_left = running.phases_done, (phases - running.phases_done) * epochs * steps
@@ -228,7 +230,7 @@ class Learner:
         known = {memory.class_id for memory in self.ltm.classes}
         network, generator = self.network.copy(), self._random_copy()
         after = consolidate(
-            network, trainer, running, self.stm, self.ltm, self.labels, self.config, self.front, generator
+            network, trainer, running, self.stm, self.ltm, self.labels, self.config, self.preprocessor, generator
         )
         self.network, self.stm, self.ltm, self._predictor = after.network, after.stm, after.ltm, after.predictor
         self.generator.set_state(generator.get_state())
@@ -259,7 +261,7 @@ class Learner:
             if self.architecture is None:
                 raise NothingLearnedError("nothing was learned yet: there is no class to name")
             network = self.network if self.running is None else self.running.before
-            self._predictor = Predictor(self.front, network, self.ltm, self.labels, self.config.prediction)
+            self._predictor = Predictor(self.preprocessor, network, self.ltm, self.labels, self.config.prediction)
         return self._predictor
 
     def predict(self, x: object, *, top: int = 1, memories: int = 0, novelty: bool = True) -> Predictions:
@@ -349,7 +351,7 @@ class Learner:
         """
         if not _has_pair(labels):
             raise NoPositivePairError(f"no class has two examples among {len(labels)}: nothing to pull together")
-        m, capacity = self.config.memory.episodes, self.config.memory.stm_capacity
+        m, capacity = self.config.memory.replayed_episodes, self.config.memory.stm_capacity
         held = set(labels)
         if self.architecture is not None:
             held |= {self.labels.label(s.class_id) for s in self.stm.classes if s.episode > self.episodes + 1 - m}

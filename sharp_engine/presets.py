@@ -47,7 +47,7 @@ def _paper(
 
 PRESETS: dict[str, LearnerConfig] = {
     "default": LearnerConfig(
-        training=TrainingConfig(phases=3, epochs=1, least_steps=40, batch_size=128, g_recruits="first-episode"),
+        training=TrainingConfig(phases=3, epochs=1, min_steps=40, batch_size=128, recruit_before_cut="first-episode"),
         memory=MemoryConfig(
             stm_capacity=1000,
             stm_choice="herding",

@@ -23,10 +23,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sharp_engine.errors import ConfigError, NoPositivePairError, NothingLearnedError
 from sharp_engine.labels import Label
 from sharp_engine.learner import Learner
-from sharp_engine.predictor import Predictions
+from sharp_engine.prediction.predictor import Predictions
 from sharp_engine.presets import preset as settings_of
 
-Episodes = Literal["found", "calls"]
+Episodes = Literal["automatic", "calls"]
 
 
 class SharpClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -34,7 +34,7 @@ class SharpClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # s
 
     `fit` starts anew and learns everything as one episode. `partial_fit` goes on with a stream, in batches of any size:
 
-    - `episodes="found"`: where the mix of classes or the look of a class changes, the learner ends an episode by
+    - `episodes="automatic"`: where the mix of classes or the look of a class changes, the learner ends an episode by
       itself. Until then the examples of the open episode are kept as they are, in `learner_.pending`. Predictions know
       them all the same: the first one after a call learns them on a copy, which takes as long as learning them does.
     - `episodes="calls"`: each call is a whole episode, learned at once. For loops that bring a group of classes per
@@ -48,7 +48,7 @@ class SharpClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # s
     preset : name of the settings to start from, see `sharp_engine.PRESETS`.
     options : single settings on top, by dotted name, as in `{"training.phases": 6}`.
     input_shape : shape of one example, if rows are flattened images: `(channels, height, width)`.
-    episodes : "found" or "calls", see above.
+    episodes : "automatic" or "calls", see above.
     random_state : seed of the learner.
 
     >>> import numpy as np
@@ -64,7 +64,7 @@ class SharpClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # s
         *,
         options: Mapping[str, Any] | None = None,
         input_shape: tuple[int, ...] | None = None,
-        episodes: Episodes = "found",
+        episodes: Episodes = "automatic",
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.preset = preset
@@ -152,11 +152,11 @@ class SharpClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # s
         return rows.reshape(-1, *self.input_shape)
 
     def _new_learner(self) -> Learner:
-        if self.episodes not in ("found", "calls"):
-            raise ConfigError(f"episodes must be 'found' or 'calls', not {self.episodes!r}")
+        if self.episodes not in ("automatic", "calls"):
+            raise ConfigError(f"episodes must be 'automatic' or 'calls', not {self.episodes!r}")
         seed = int(check_random_state(self.random_state).randint(2**31))
-        found = self.episodes == "found"  # such a stream is blurry too, as a server's automatic ones are
-        own = {"seed": seed, "stream.boundaries": "found" if found else "given", "stream.blurry": found}
+        found = self.episodes == "automatic"  # such a stream is blurry too, as a server's automatic ones are
+        own = {"seed": seed, "stream.boundaries": "automatic" if found else "explicit", "stream.blurry": found}
         return Learner(settings_of(self.preset).with_options({**own, **(self.options or {})}))
 
     def _ask(self, x: ArrayLike, top: int) -> Predictions:

@@ -36,17 +36,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from sharp_engine.architecture import Architecture, settle
-from sharp_engine.backbone import build_backbone, checksum, feature_shape
 from sharp_engine.config import from_dict, to_dict
-from sharp_engine.episode import Examples, RunningEpisode
 from sharp_engine.errors import SharpError, SnapshotError, SnapshotVersionError
 from sharp_engine.labels import Label, Labels, as_labels
 from sharp_engine.learner import Learner
-from sharp_engine.ltm import ClassMemory, LongTermMemory
-from sharp_engine.network import Network, plan
-from sharp_engine.packing import Packed, is_sound
-from sharp_engine.stm import ShortTermMemory, StoredClass
+from sharp_engine.memory.long_term import ClassMemory, LongTermMemory
+from sharp_engine.memory.packing import Packed, is_sound
+from sharp_engine.memory.short_term import ShortTermMemory, StoredClass
+from sharp_engine.network.architecture import Architecture, resolve_architecture
+from sharp_engine.network.backbone import build_backbone, checksum, feature_shape
+from sharp_engine.network.state import Network, plan
+from sharp_engine.training.episode import Examples, RunningEpisode
 
 FORMAT = "sharp"
 VERSION = 1
@@ -169,8 +169,8 @@ def describe(learner: Learner, pending: bool) -> dict[str, Any]:
         },
         "pending": pending,
         "found": learner.found if pending else [],
-        "backbone": checksum(learner.front.backbone.state_dict())
-        if backbone is not None and learner.architecture is not None and learner.front.backbone is not None
+        "backbone": checksum(learner.preprocessor.backbone.state_dict())
+        if backbone is not None and learner.architecture is not None and learner.preprocessor.backbone is not None
         else None,
     }
 
@@ -201,8 +201,8 @@ def tensors_of(learner: Learner, pending: bool) -> dict[str, Tensor]:
         tensors["pending.y"] = torch.cat([part.y for part in learner.pending])
         tensors |= {"segment.labels": learner.segmenter.labels, "segment.features": learner.segmenter.features}
     backbone = learner.config.architecture.backbone
-    if backbone is not None and backbone.in_snapshots and learner.front.backbone is not None:
-        tensors |= {f"backbone.{name}": value for name, value in learner.front.backbone.state_dict().items()}
+    if backbone is not None and backbone.in_snapshots and learner.preprocessor.backbone is not None:
+        tensors |= {f"backbone.{name}": value for name, value in learner.preprocessor.backbone.state_dict().items()}
     return tensors
 
 
@@ -284,7 +284,7 @@ def _restore_built(learner: Learner, description: dict[str, Any], tensors: _Tens
         if checksum(backbone.state_dict()) != description["backbone"]:
             raise SnapshotError("the backbone's weights are not the ones this learner was trained with")
         features = feature_shape(backbone, shape, learner.device)
-    _expect_network(settle(architecture, shape), features, tensors)
+    _expect_network(resolve_architecture(architecture, shape), features, tensors)
     learner.build(shape, backbone, load_weights=False)
     learner.network = _network(learner.network, "network", description["shortfalls"], tensors)
     learner.stm = _stm(learner, description["stm"], tensors)
@@ -301,7 +301,7 @@ def _restore_built(learner: Learner, description: dict[str, Any], tensors: _Tens
         labels = tensors.take("segment.labels", torch.int64, (None,))
         seen = tensors.take("segment.features", torch.float32, (len(labels), learner.segmenter.features.shape[1]))
         learner.segmenter.restore(labels, seen)
-        learner.found = [_count(length) for length in description["found"]]
+        learner.found = [_count(length) for length in description["automatic"]]
         if sum(learner.found) > len(examples.y):
             raise SnapshotError("the found episodes are longer than the pending examples")
 
@@ -408,7 +408,7 @@ def _examples(prefix: str, shape: tuple[int, ...], known: set[int], tensors: _Te
 
 def _labels(entry: dict[str, Any]) -> Labels:
     kind, next_id = entry["kind"], _count(entry["next_id"])
-    if kind not in (None, "string", "integer"):
+    if kind not in (None, "text", "integer"):
         raise SnapshotError(f"unknown kind of labels: {kind!r}")
     pairs: list[tuple[int, Label]] = [(_count(class_id), as_labels([label])[0]) for class_id, label in entry["pairs"]]
     labels = Labels(pairs, next_id, kind)

@@ -46,5 +46,5 @@ class CrashOptions:
             "architecture.kind": "mlp",
             "architecture.layers": [layer] * 3,
             "training.phases": 4,
-            "training.least_steps": 12,
+            "training.min_steps": 12,
         }

@@ -23,7 +23,7 @@ FEATURES = 12
 _AUTOMATIC, _FAIL = learning_pb2.BOUNDARIES_AUTOMATIC, learning_pb2.BACKPRESSURE_FAIL
 SMALL = {
     "training.phases": "2",
-    "training.least_steps": "4",
+    "training.min_steps": "4",
     "architecture.kind": '"mlp"',
     "architecture.layers": '[{"kind": "linear", "units": 24}, {"kind": "linear", "units": 24}]',
 }

@@ -39,7 +39,7 @@ class Sizes:
     """Times that the learner sees every image before anything is measured."""
     swap_examples: int = 16
     """Examples per class of the small episodes that make one version after the other."""
-    training: tuple[tuple[str, Any], ...] = (("training.phases", 2), ("training.least_steps", 4))
+    training: tuple[tuple[str, Any], ...] = (("training.phases", 2), ("training.min_steps", 4))
     """Engine settings of the learner: a small episode is to be learned in a moment."""
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sharp_engine.architecture import Architecture
+from sharp_engine.network.architecture import Architecture
 
 
 class DenseNetwork(nn.Module):

@@ -49,7 +49,7 @@ class Sizes:
 TINY = Sizes(
     mnist_per_class=20,
     vgg_per_class=4,
-    settings=(("training.phases", 1), ("training.least_steps", 0), ("training.epochs", 1)),
+    settings=(("training.phases", 1), ("training.min_steps", 0), ("training.epochs", 1)),
     batches=(1, 8),
     memories=((12, 3),),
     small_per_class=10,
@@ -134,7 +134,7 @@ def run(options: SpeedOptions, tell: Tell = lambda _: None) -> SpeedResult:
         tell("training: vgg-small")
         cifar = synthetic.images(2 * sizes.vgg_episodes, sizes.vgg_per_class, CIFAR_SHAPE)
         # Small episodes would get more epochs from the preset; the cost of a step is the same, so one is enough.
-        config = options.config("cifar10").with_options({"training.least_steps": 0, "training.epochs": 1})
+        config = options.config("cifar10").with_options({"training.min_steps": 0, "training.epochs": 1})
         _, times = training.learn_in_turns(config, _episodes(cifar))
         result.training += training.compare("vgg-small", times, None, epoch_target=training.VGG_TARGET)
         result.training_details["vgg-small"] = training.details(times)
@@ -151,7 +151,7 @@ def run(options: SpeedOptions, tell: Tell = lambda _: None) -> SpeedResult:
     if "snapshot" in options.parts:
         tell("snapshot: save and load")
         images = synthetic.images(2, sizes.vgg_per_class, CIFAR_SHAPE)
-        short = {"training.phases": 1, "training.epochs": 1, "training.least_steps": 0}
+        short = {"training.phases": 1, "training.epochs": 1, "training.min_steps": 0}
         vgg = _small_learner(options.config("cifar10").with_options(short), images)
         result.snapshot += snapshots.measure("MNIST learner", small, rounds=sizes.rounds)
         result.snapshot += snapshots.measure("vgg-small learner", vgg, rounds=sizes.rounds)

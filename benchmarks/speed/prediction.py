@@ -21,8 +21,8 @@ from benchmarks.data import Images
 from benchmarks.speed.baseline import DenseNetwork
 from benchmarks.speed.timing import Comparison, in_turns
 from sharp_engine import Learner
-from sharp_engine.ltm import ClassMemory, LongTermMemory
-from sharp_engine.novelty import calibrate
+from sharp_engine.memory.long_term import ClassMemory, LongTermMemory
+from sharp_engine.prediction.novelty import calibrate
 
 TARGET = 1.3
 """Of batches of at least `TARGET_BATCH`."""

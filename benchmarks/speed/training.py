@@ -75,7 +75,7 @@ def learn_in_turns(config: LearnerConfig, episodes: Sequence[Images]) -> tuple[L
     before: Images | None = None
     for episode in episodes:
         replay = None
-        if before is not None and config.memory.episodes > 0:
+        if before is not None and config.memory.replayed_episodes > 0:
             stored = torch.rand(config.memory.stm_capacity, *dense_network.cut_shape)
             classes = torch.from_numpy(before.y).unique()
             replay = stored, classes[torch.arange(len(stored)) % len(classes)]

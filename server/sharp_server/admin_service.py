@@ -337,12 +337,12 @@ def _required(snapshot_id: str) -> str:
 def _architecture(owned: Owned) -> str:
     """The architecture in one line, before anything was learned with it."""
     from sharp_engine import ConfigError
-    from sharp_engine.architecture import settle
+    from sharp_engine.network.architecture import resolve_architecture
 
     if owned.input_shape is None:
         return ""
     try:
-        return settle(owned.config.architecture, owned.input_shape).describe()
+        return resolve_architecture(owned.config.architecture, owned.input_shape).describe()
     except ConfigError:
         return ""
 

@@ -303,7 +303,7 @@ def labels_of(labels: label_pb2.Labels, kind: str | None, examples: int) -> list
     which = labels.WhichOneof("kind")
     if which is None:
         raise Refusal("FIELD_INVALID", "the labels are missing", fields=("batch.labels",), field="batch.labels")
-    found = "string" if which == "texts" else "integer"
+    found = "text" if which == "texts" else "integer"
     if kind is not None and found != kind:
         raise kind_mismatch(kind, found, "batch.labels")
     given = labels.texts.values if which == "texts" else labels.numbers.values
@@ -328,7 +328,7 @@ def label_of(label: label_pb2.Label, kind: str | None) -> Label:
     which = label.WhichOneof("kind")
     if which is None:
         raise Refusal("FIELD_INVALID", "the label is missing", fields=("label",), field="label")
-    found = "string" if which == "text" else "integer"
+    found = "text" if which == "text" else "integer"
     if kind is not None and found != kind:
         raise kind_mismatch(kind, found, "label")
     if which == "text" and not 1 <= len(label.text) <= LONGEST_LABEL:
@@ -338,7 +338,7 @@ def label_of(label: label_pb2.Label, kind: str | None) -> Label:
 
 def kind_mismatch(expected: str, found: str, field: str) -> Refusal:
     """Texts for a learner of numbers, or the other way round."""
-    names = {"string": "text", "integer": "number"}
+    names = {"text": "text", "integer": "number"}
     return Refusal(
         "LABEL_KIND_MISMATCH",
         f"the learner's labels are {names[expected]}s, these are {names[found]}s",

@@ -45,7 +45,7 @@ def figures_of(learner: Learner) -> dict[str, Any]:
         "layers": layers,
         "memories": {
             "stm_bytes": seen.stm_bytes,
-            "stm_bytes_limit": seen.stm_budget_bytes if learner.config.memory.episodes else 0,
+            "stm_bytes_limit": seen.stm_budget_bytes if learner.config.memory.replayed_episodes else 0,
             "stm_entries": seen.stm_examples,
             "ltm_bytes": seen.ltm_bytes,
             "ltm_entries": seen.ltm_entries,

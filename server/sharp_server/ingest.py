@@ -170,7 +170,7 @@ class Session:
             if self.fault is not None:
                 return
         # From here to `submit` nothing waits: what is decided about the learner and what is written agree.
-        owned.input_shape, owned.label_kind = shape, "string" if isinstance(labels[0], str) else "integer"
+        owned.input_shape, owned.label_kind = shape, "text" if isinstance(labels[0], str) else "integer"
         arrival = Arrival(
             learner=owned.id,
             stream=self.stream.id,

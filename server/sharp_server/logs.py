@@ -46,5 +46,5 @@ def set_up(config: LogConfig) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(config.level.upper())
-    logging.getLogger("sharp_engine.architecture").setLevel(logging.WARNING)  # it speaks on every load
+    logging.getLogger("sharp_engine.network.architecture").setLevel(logging.WARNING)  # it speaks on every load
     logging.getLogger("asyncio").setLevel(logging.WARNING)

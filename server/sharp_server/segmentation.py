@@ -21,7 +21,7 @@ class StreamSegmenter:
     """Finds where the episodes of one stream end."""
 
     def __init__(self, config: LearnerConfig, shape: tuple[int, ...]) -> None:
-        self._most = config.stream.most
+        self._most = config.stream.max_examples
         self._segmenter = Segmenter(config.stream, int(np.prod(shape)), config.seed)
         self._shape = shape
         self._open = np.zeros(0, np.int32)

@@ -15,8 +15,8 @@ from typing import Any
 
 import sharp_engine as engine
 from sharp.v1 import label_pb2, learner_pb2
-from sharp_engine.architecture import LARGEST_SMALL_IMAGE, settle
 from sharp_engine.config import BackboneConfig, to_dict
+from sharp_engine.network.architecture import LARGEST_SMALL_IMAGE, resolve_architecture
 from sharp_server.config import ServerConfig
 from sharp_server.decode import MOST_SIDES, check_shape
 from sharp_server.errors import Refusal, short
@@ -25,10 +25,10 @@ _MOST_OVERRIDES = 100
 _LONGEST_OVERRIDE = 10_000
 _NOT_TAKEN = ("device", "stream.boundaries", "seed", "architecture.input_shape")
 _FILES = ("architecture.pretrained", "architecture.backbone.weights")
-_KINDS: dict[int, str] = {label_pb2.LABEL_KIND_TEXT: "string", label_pb2.LABEL_KIND_NUMBER: "integer"}
+_KINDS: dict[int, str] = {label_pb2.LABEL_KIND_TEXT: "text", label_pb2.LABEL_KIND_NUMBER: "integer"}
 KIND_MESSAGES: dict[str | None, label_pb2.LabelKind.ValueType] = {
     None: label_pb2.LABEL_KIND_UNSPECIFIED,
-    "string": label_pb2.LABEL_KIND_TEXT,
+    "text": label_pb2.LABEL_KIND_TEXT,
     "integer": label_pb2.LABEL_KIND_NUMBER,
 }
 
@@ -121,7 +121,7 @@ def check_architecture(config: engine.LearnerConfig, shape: tuple[int, ...]) -> 
             largest=largest,
         )
     try:
-        settle(architecture, shape)
+        resolve_architecture(architecture, shape)
     except engine.ConfigError as error:
         raise _invalid("architecture", list(shape), short(error)) from None
 

@@ -34,10 +34,10 @@ def test_the_papers_preset_is_otherwise_the_engines() -> None:
 
 def test_options_reach_the_engine_and_settings_win() -> None:
     options = PaperOptions(
-        "mnist", HERE, m=3, blurry=Blurry(3, 0.3), boundaries="found", settings={"memory.episodes": 2}
+        "mnist", HERE, m=3, blurry=Blurry(3, 0.3), boundaries="automatic", settings={"memory.replayed_episodes": 2}
     )
     config = options.learner_config(0)
-    assert (config.memory.episodes, config.stream.blurry, config.stream.boundaries) == (2, True, "found")
+    assert (config.memory.replayed_episodes, config.stream.blurry, config.stream.boundaries) == (2, True, "automatic")
 
 
 @pytest.mark.parametrize(

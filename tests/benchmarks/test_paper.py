@@ -21,7 +21,7 @@ from benchmarks.options import PaperOptions
 from benchmarks.scenario import Blurry
 from benchmarks.tables import paper_tables
 
-SHORT = {"training.phases": 1, "training.epochs": 1, "training.least_steps": 0, "training.batch_size": 32}
+SHORT = {"training.phases": 1, "training.epochs": 1, "training.min_steps": 0, "training.batch_size": 32}
 
 
 class Checker(HTMLParser):
@@ -136,16 +136,16 @@ def test_found_boundaries_learn_the_whole_stream(tmp_path: Path, write_folders: 
     from benchmarks import synthetic
 
     write_folders(tmp_path / "images", synthetic.images(4, 60, (1, 8, 8)), ["a", "b", "c", "d"])
-    small = {"stream.least": 32, "stream.window": 16, "stream.most": 1000}
+    small = {"stream.min_examples": 32, "stream.window": 16, "stream.max_examples": 1000}
     options = PaperOptions(
-        "folder", tmp_path / "images", seeds=(0,), preset="default", settings={**SHORT, **small}, boundaries="found"
+        "folder", tmp_path / "images", seeds=(0,), preset="default", settings={**SHORT, **small}, boundaries="automatic"
     )
     result = paper.run(options, output=tmp_path / "out")
     run = result.runs[0]
     assert len(run.given) == 2 and len(run.episodes) == 2
     assert sum(e.examples for e in run.episodes) == run.training_examples == 200
     assert [e.new_classes for e in run.episodes] == [(0, 1), (2, 3)]
-    told = paper.run(replace(options, boundaries="given"))
+    told = paper.run(replace(options, boundaries="explicit"))
     given = told.runs[0].figures()["average_accuracy"]
     assert run.accuracy_if_given == given and told.if_given() is None
     written = json.loads((tmp_path / "out" / "result.json").read_text())

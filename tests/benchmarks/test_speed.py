@@ -14,13 +14,13 @@ from benchmarks.speed import __main__ as command
 from benchmarks.speed.baseline import DenseNetwork, contrastive_loss
 from benchmarks.speed.measure import SpeedOptions
 from benchmarks.speed.timing import Comparison, Spent, in_turns
-from sharp_engine.architecture import settle
 from sharp_engine.config import ArchitectureConfig
-from sharp_engine.loss import supervised_contrastive_loss
+from sharp_engine.network.architecture import resolve_architecture
+from sharp_engine.training.loss import supervised_contrastive_loss
 
 
 def test_the_dense_network_has_the_engines_shape() -> None:
-    dense = DenseNetwork(settle(ArchitectureConfig(), (1, 28, 28)))
+    dense = DenseNetwork(resolve_architecture(ArchitectureConfig(), (1, 28, 28)))
     assert dense.cut_shape == (16, 7, 7)
     assert dense(torch.rand(2, 1, 28, 28)).shape == (2, 500)
     assert sum(p.numel() for p in dense.parameters()) == (9 + 1) * 16 + (16 * 9 + 1) * 16 + 785 * 500 + 501 * 500

@@ -122,7 +122,7 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 def test_the_plain_network_learns_and_then_forgets() -> None:
-    config = preset("default").with_options({"training.least_steps": 10, "architecture.kind": "mlp"})
+    config = preset("default").with_options({"training.min_steps": 10, "architecture.kind": "mlp"})
     network = PlainNetwork(config, (8,), classes=4)
     rng = np.random.default_rng(0)
     centres = rng.random((4, 8)).astype(np.float32)

@@ -12,7 +12,7 @@ from sharp_client import Client, SharpError
 
 SETTINGS = {
     "training.phases": "2",
-    "training.least_steps": "8",
+    "training.min_steps": "8",
     "architecture.kind": "mlp",
     "architecture.layers": '[{"kind": "linear", "units": 40}, {"kind": "linear", "units": 40}]',
 }

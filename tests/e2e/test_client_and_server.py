@@ -30,7 +30,7 @@ pytest.importorskip("sharp_server")
 ROOT = Path(__file__).parents[2]
 WAIT = 180.0
 """Seconds after which something is hung, on however busy a machine."""
-SETTINGS = {"training.phases": 2, "training.least_steps": 20, "memory.holdout": 0.05}
+SETTINGS = {"training.phases": 2, "training.min_steps": 20, "memory.holdout": 0.05}
 
 
 def digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -72,7 +72,7 @@ class Reference:
         self.config = config
         self.random = torch.Generator().manual_seed(config.seed)
         self.cut = config.architecture.cut or 0
-        self.m = config.memory.episodes
+        self.m = config.memory.replayed_episodes
         self.episode = 0
         self.stm: list[Stored] = []
         self.ltm: dict[int, Remembered] = {}

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from sharp_engine.adadelta import Adadelta
+from sharp_engine.training.optimiser import Adadelta
 
 
 def test_steps_are_those_of_torch_to_the_last_bit() -> None:

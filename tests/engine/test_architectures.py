@@ -24,12 +24,12 @@ from sharp_engine import (
     SnapshotError,
     pretrain,
 )
-from sharp_engine.architecture import Normaliser, settle
 from sharp_engine.checks import check_density, check_frozen, check_path_property, check_same, copy_of
-from sharp_engine.config import FanIn
+from sharp_engine.config import ArchitectureKind, FanIn
 from sharp_engine.device import resolve_device
-from sharp_engine.network import HIGHEST_RANK, Layer, build
-from sharp_engine.rewiring import reinitialise_idle
+from sharp_engine.network.architecture import Architecture, Normaliser, resolve_architecture
+from sharp_engine.network.rewiring import reinitialise_idle
+from sharp_engine.network.state import HIGHEST_RANK, Layer, build
 from tests.engine.made import DEVICES, IMAGE, VECTOR, change, conv, convnet, examples, linear, mlp, trained
 
 CPU = torch.device("cpu")
@@ -63,7 +63,7 @@ def test_auto_picks_by_the_shape_and_says_what(
     shape: tuple[int, ...], description: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="sharp_engine"):
-        architecture = settle(ArchitectureConfig(), shape)
+        architecture = resolve_architecture(ArchitectureConfig(), shape)
     assert architecture.describe() == description
     assert description in caplog.text
     build(architecture, 0.4, "possible", 1, shape, torch.Generator(), CPU)  # and it can be built
@@ -72,7 +72,7 @@ def test_auto_picks_by_the_shape_and_says_what(
 def test_auto_asks_for_a_backbone_where_images_are_large() -> None:
     for shape in ((3, 65, 64), (1, 20, 224)):
         with pytest.raises(ConfigError, match=f"{shape[1]}×{shape[2]}.*backbone"):
-            settle(ArchitectureConfig(), shape)
+            resolve_architecture(ArchitectureConfig(), shape)
 
 
 def test_a_learner_says_what_it_is_made_of() -> None:
@@ -81,16 +81,32 @@ def test_a_learner_says_what_it_is_made_of() -> None:
     assert learner.inspect().architecture == "mlp for 6: replay of inputs | linear10, linear12, linear10"
 
 
+def _settled(kind: ArchitectureKind, shape: tuple[int, ...]) -> Architecture:
+    return resolve_architecture(ArchitectureConfig(kind), shape)
+
+
 def test_the_papers_networks_have_the_papers_sizes() -> None:
     small = build(
-        settle(ArchitectureConfig("conv-small"), (1, 28, 28)), 0.4, "possible", 1, (1, 28, 28), torch.Generator(), CPU
+        _settled("conv-small", (1, 28, 28)),
+        0.4,
+        "possible",
+        1,
+        (1, 28, 28),
+        torch.Generator(),
+        CPU,
     )
     assert [tuple(layer.weight.shape) for layer in small.layers] == [
         (16, 1, 3, 3), (16, 16, 3, 3), (500, 16 * 7 * 7), (500, 500)
     ]  # fmt: skip
     assert small.cut == 2 and small.cut_shape == (16, 7, 7)
     large = build(
-        settle(ArchitectureConfig("vgg-small"), (3, 32, 32)), 0.4, "possible", 1, (3, 32, 32), torch.Generator(), CPU
+        _settled("vgg-small", (3, 32, 32)),
+        0.4,
+        "possible",
+        1,
+        (3, 32, 32),
+        torch.Generator(),
+        CPU,
     )
     assert [layer.units for layer in large.layers] == [64, 64, 64, 64, 128, 128, 128, 1024, 1024]
     assert large.cut == 4 and large.cut_shape == (64, 8, 8) and large.layers[7].weight.shape[1] == 128 * 4 * 4
@@ -123,7 +139,7 @@ def check_kaiming_normal(layer: Layer, units: Tensor, fan_in: FanIn) -> None:
 @pytest.mark.parametrize("fan_in", ["possible", "existing"])
 def test_fresh_weights_are_kaiming_normal(fan_in: FanIn) -> None:
     shape = (3, 32, 32)
-    network = build(settle(ArchitectureConfig("vgg-small"), shape), 0.4, fan_in, 1, shape, torch.Generator(), CPU)
+    network = build(_settled("vgg-small", shape), 0.4, fan_in, 1, shape, torch.Generator(), CPU)
     for layer in network.layers:
         check_kaiming_normal(layer, torch.ones(layer.units, dtype=torch.bool), fan_in)
 
@@ -131,7 +147,7 @@ def test_fresh_weights_are_kaiming_normal(fan_in: FanIn) -> None:
 @pytest.mark.parametrize("fan_in", ["possible", "existing"])
 def test_idle_units_are_drawn_anew_like_fresh_ones_and_no_others(fan_in: FanIn) -> None:
     shape = (3, 32, 32)
-    network = build(settle(ArchitectureConfig("vgg-small"), shape), 0.2, fan_in, 1, shape, torch.Generator(), CPU)
+    network = build(_settled("vgg-small", shape), 0.2, fan_in, 1, shape, torch.Generator(), CPU)
     for layer in network.layers:
         layer.ranks[::4] = 2
         layer.mask[1::4] = True
@@ -179,7 +195,7 @@ def test_what_does_not_fit_together_is_refused() -> None:
         (ArchitectureConfig("mlp", layers=(linear(3),), cut=0, pretrained="x"), (6,), "not 0"),
     ):
         with pytest.raises(ConfigError, match=message):
-            settle(config, shape)
+            resolve_architecture(config, shape)
     with pytest.raises(ConfigError, match="layer 0 is a convolution"):
         Learner(change(mlp(), layers=(conv(3), linear(3)))).build((6,))
 
@@ -190,9 +206,9 @@ def test_representations_come_from_a_linear_layer() -> None:
 
 
 def test_a_cut_follows_the_layers_where_none_is_given() -> None:
-    assert settle(ArchitectureConfig("conv-small", layers=(conv(3), linear(3))), IMAGE).cut == 1
-    assert settle(ArchitectureConfig("vgg-small"), (3, 32, 32)).cut == 4
-    assert settle(ArchitectureConfig("mlp"), (6,)).cut == 1
+    assert resolve_architecture(ArchitectureConfig("conv-small", layers=(conv(3), linear(3))), IMAGE).cut == 1
+    assert resolve_architecture(ArchitectureConfig("vgg-small"), (3, 32, 32)).cut == 4
+    assert resolve_architecture(ArchitectureConfig("mlp"), (6,)).cut == 1
 
 
 def test_an_input_shape_in_the_config_is_binding() -> None:
@@ -254,8 +270,8 @@ def with_backbone(layer: str = "layer1", weights: str | None = None, **options: 
 
 
 def weights_of(learner: Learner) -> dict[str, Tensor]:
-    assert learner.front.backbone is not None
-    return {name: value.clone() for name, value in learner.front.backbone.state_dict().items()}
+    assert learner.preprocessor.backbone is not None
+    return {name: value.clone() for name, value in learner.preprocessor.backbone.state_dict().items()}
 
 
 @pytest.mark.parametrize(
@@ -282,8 +298,8 @@ def test_a_backbone_is_frozen_and_stays_in_evaluation_mode() -> None:
     after = weights_of(learner)
     assert before.keys() == after.keys() and len(before) > 10
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert learner.front.backbone is not None and not learner.front.backbone.training
-    assert not any(parameter.requires_grad for parameter in learner.front.backbone.parameters())
+    assert learner.preprocessor.backbone is not None and not learner.preprocessor.backbone.training
+    assert not any(parameter.requires_grad for parameter in learner.preprocessor.backbone.parameters())
     check_frozen(network, learner.network)
     x, _ = examples(range(5), PHOTO, each=1)
     assert len(learner.predict(x)) == 5
@@ -314,7 +330,7 @@ def test_weights_of_a_backbone_come_from_a_local_file(suffix: str, tmp_path: Pat
     with torch.no_grad():
         stem = model.maxpool(model.relu(model.bn1(model.conv1(x))))
         wanted = model.layer1(stem)
-    torch.testing.assert_close(learner.front(x), wanted)
+    torch.testing.assert_close(learner.preprocessor(x), wanted)
 
 
 def test_a_backbone_that_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
@@ -416,9 +432,9 @@ def test_pretraining_is_the_same_for_a_seed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("m", [0, 1, 2])
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_pretrained_g_never_changes(pretrained: str, m: int, device: str) -> None:
-    from sharp_engine.backbone import read_weights
+    from sharp_engine.network.backbone import read_weights
 
-    learner = Learner(convnet(pretrained=pretrained, episodes=m, device=device))
+    learner = Learner(convnet(pretrained=pretrained, replayed_episodes=m, device=device))
     learner.build(IMAGE)
     weights = read_weights(Path(pretrained))
     for number, classes in enumerate(((0, 1), (2, 3), (4, 0))):

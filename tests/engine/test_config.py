@@ -49,14 +49,14 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
         {
             "phases": [0, -1],
             "epochs": [0],
-            "least_steps": [-1],
+            "min_steps": [-1],
             "batch_size": [0, 1],
             "temperature": [0.0, -0.1, NAN, INF],
             "tau_min": [-0.1, 1.1, NAN],
             "tau_period": [0],
             "selection": ["all", "Covered"],
             "selection_examples": [0],
-            "g_recruits": ["never"],
+            "recruit_before_cut": ["never"],
             "anchor_losses": ["max"],
             "learning_rate": [0.0, -1.0, NAN, INF],
             "cache_mebibytes": [-1],
@@ -132,7 +132,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         (lambda: ArchitectureConfig(layers=(linear(3), conv(3), linear(3))), "convolutions first"),
         (lambda: ArchitectureConfig(layers=(conv(3),)), "linear in the end"),
         (lambda: StreamConfig(window=300), "at least window .300."),
-        (lambda: StreamConfig(least=1000, most=1999), "at least twice least .1000."),
+        (lambda: StreamConfig(min_examples=1000, max_examples=1999), "at least twice least .1000."),
     ):
         with pytest.raises(ConfigError, match=message):
             make()
@@ -140,11 +140,11 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
 
 def test_the_ends_of_ranges_are_within_them() -> None:
     ArchitectureConfig(density=1.0, cut=0)
-    TrainingConfig(phases=1, epochs=1, batch_size=2, tau_min=0.0, least_steps=0, cache_mebibytes=0)
+    TrainingConfig(phases=1, epochs=1, batch_size=2, tau_min=0.0, min_steps=0, cache_mebibytes=0)
     TrainingConfig(tau_min=1.0)
-    MemoryConfig(episodes=0, stm_capacity=1, ltm_per_class=1, holdout=0.5)
+    MemoryConfig(replayed_episodes=0, stm_capacity=1, ltm_per_class=1, holdout=0.5)
     PredictionConfig(neighbours=1, floor_quantile=0.0)
-    StreamConfig(window=8, least=8, most=16, drift=1.0)
+    StreamConfig(window=8, min_examples=8, max_examples=16, drift=1.0)
     LearnerConfig(seed=2**63 - 1)
 
 
@@ -274,9 +274,9 @@ def test_presets_are_the_papers_settings(
     assert (training.tau_min, training.phases, training.epochs) == (tau_min, phases, epochs)
     assert (training.batch_size, training.temperature) == (batch, temperature)
     assert (training.learning_rate, training.tau_period, training.selection_examples) == (1.0, 30, 1024)
-    assert training.least_steps == 0
-    assert (training.selection, training.g_recruits) == ("greedy-all", "every-episode")
-    assert (memory.episodes, memory.stm_capacity, memory.ltm_per_class) == (1, stm, ltm)
+    assert training.min_steps == 0
+    assert (training.selection, training.recruit_before_cut) == ("greedy-all", "every-episode")
+    assert (memory.replayed_episodes, memory.stm_capacity, memory.ltm_per_class) == (1, stm, ltm)
     assert (memory.stm_choice, memory.stm_share, memory.stm_bits, memory.stm_sparse) == ("random", "even", 8, False)
     assert (config.prediction.neighbours, config.prediction.vote) == (neighbours, "majority")
     architecture = config.architecture
@@ -285,7 +285,7 @@ def test_presets_are_the_papers_settings(
     assert architecture.input_shape == ((3, 32, 32) if images else (1, 28, 28))
     assert len(architecture.mean) == len(architecture.std) == (3 if images else 0)
     assert training.anchor_losses == ("sum" if images else "mean")
-    assert not config.stream.blurry and config.stream.boundaries == "given"
+    assert not config.stream.blurry and config.stream.boundaries == "explicit"
 
 
 def test_there_is_a_preset_for_unknown_data() -> None:

@@ -20,7 +20,7 @@ QUESTIONS, _ = examples(range(6), each=4, noise=0.5, seed=60)
 @pytest.mark.parametrize("label", range(6))
 @pytest.mark.parametrize("vote", ["majority", "calibrated"])
 def test_a_forgotten_class_is_never_named_again(label: int, vote: str) -> None:
-    learner = trained(mlp(episodes=2, vote=vote))
+    learner = trained(mlp(replayed_episodes=2, vote=vote))
     learner.forget(label)
     answer = learner.predict(QUESTIONS, top=10, memories=100)
     for named in (answer.labels, *answer.top_labels, *answer.memory_labels):
@@ -33,7 +33,7 @@ def test_a_forgotten_class_is_never_named_again(label: int, vote: str) -> None:
 
 
 def test_the_others_stay_as_they_were() -> None:
-    learner = trained(mlp(episodes=2))
+    learner = trained(mlp(replayed_episodes=2))
     before = copy.deepcopy(learner)
     forgotten = learner.labels.find(3)
     learner.forget(3)
@@ -72,7 +72,7 @@ def test_a_forgotten_class_may_be_learned_again_as_a_new_one() -> None:
 
 
 def test_a_forgotten_learner_goes_on_like_its_snapshot() -> None:
-    learner = trained(mlp(episodes=2))
+    learner = trained(mlp(replayed_episodes=2))
     learner.forget(4)
     loaded = copy_of(learner)
     check_same(loaded, learner)
@@ -174,7 +174,7 @@ def test_an_old_class_is_forgotten_in_the_middle_of_an_episode() -> None:
 
 
 def test_found_episodes_are_shortened_by_the_forgotten_class() -> None:
-    config = mlp(boundaries="found", window=16, least=32, most=64, phases=1)
+    config = mlp(boundaries="automatic", window=16, min_examples=32, max_examples=64, phases=1)
     learner = Learner(config)
     x, y = examples((0, 1, 2), each=64, seed=9)
     with pytest.raises(Cancelled):

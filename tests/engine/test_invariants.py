@@ -72,10 +72,10 @@ def cases(draw: st.DrawFn, blurry: bool | None = None) -> Case:
             batch_size=draw(st.integers(4, 32)),
             tau_min=draw(st.floats(0.3, 1.0)),
             selection=draw(st.sampled_from(["covered", "greedy-all"])),
-            g_recruits=draw(st.sampled_from(["every-episode", "first-episode"])),
+            recruit_before_cut=draw(st.sampled_from(["every-episode", "first-episode"])),
         ),
         memory=MemoryConfig(
-            episodes=draw(st.integers(0, 3)),
+            replayed_episodes=draw(st.integers(0, 3)),
             stm_capacity=draw(st.integers(12, 24)),  # room for every class there is
             stm_choice=draw(st.sampled_from(["random", "herding"])),
             stm_share=draw(st.sampled_from(["even", "fading"])),
@@ -107,7 +107,7 @@ def test_all_invariants_hold_on_blurry_streams(case: Case) -> None:
 
 
 def test_all_invariants_hold_where_short_term_memory_has_room_for_one_example_of_a_class() -> None:
-    learn_watched(mlp(stm_capacity=4, episodes=2), VECTOR, [[0, 1], [2, 3], [4, 5], [1, 2]])
+    learn_watched(mlp(stm_capacity=4, replayed_episodes=2), VECTOR, [[0, 1], [2, 3], [4, 5], [1, 2]])
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -185,7 +185,9 @@ def test_a_learner_saved_between_any_two_batches_goes_on_as_if_never_interrupted
     check_same(learner, uninterrupted)
 
 
-@pytest.mark.parametrize(("config", "shape"), [(mlp(episodes=2), VECTOR), (convnet(), IMAGE)], ids=["mlp", "conv"])
+@pytest.mark.parametrize(
+    ("config", "shape"), [(mlp(replayed_episodes=2), VECTOR), (convnet(), IMAGE)], ids=["mlp", "conv"]
+)
 def test_a_learner_saved_by_its_observer_at_every_phase_goes_on_as_if_never_interrupted(
     config: LearnerConfig, shape: tuple[int, ...], tmp_path: Path
 ) -> None:

@@ -24,9 +24,9 @@ from sharp_engine import (
     Progress,
     SilentNetworkError,
     preset,
-    progress,
 )
 from sharp_engine.checks import check_same
+from sharp_engine.training import progress
 from tests.engine.digits import accuracy, digits, learn_digits
 from tests.engine.made import (
     DEVICES,
@@ -100,7 +100,7 @@ WIDE: dict[str, Any] = {"layers": (linear(60), linear(80), linear(80)), "stm_cap
 @pytest.mark.parametrize("m", [0, 1, 2, 3])
 @pytest.mark.parametrize("cut", [0, 1, 2])
 def test_every_memory_length_and_every_cut_learns(m: int, cut: int) -> None:
-    learner = trained(mlp(cut, episodes=m, **WIDE), ((0, 1), (2, 3), (4, 5), (6, 7)))
+    learner = trained(mlp(cut, replayed_episodes=m, **WIDE), ((0, 1), (2, 3), (4, 5), (6, 7)))
     assert made_accuracy(learner, range(8)) >= 0.7
 
 
@@ -136,7 +136,7 @@ def test_kept_outputs_of_frozen_units_change_no_result() -> None:
 
 def test_g_that_recruits_in_the_first_episode_only_is_complete_after_it() -> None:
     """Whatever comes later, an input's activation at the cut stays what it was: replay lacks nothing."""
-    learner = trained(convnet(g_recruits="first-episode", tau_min=0.3, phases=3), ((0, 1),), IMAGE)
+    learner = trained(convnet(recruit_before_cut="first-episode", tau_min=0.3, phases=3), ((0, 1),), IMAGE)
     x, _ = examples(range(6), IMAGE, each=4, seed=3)
     recruited = learner.network.cut_ranks >= 2
     before = learner.network.run(x, 0, learner.network.cut)[:, recruited]
@@ -290,7 +290,7 @@ def test_the_report_says_what_was_learned() -> None:
 
 
 def test_a_class_that_comes_back_belongs_to_its_newest_episode_only() -> None:
-    learner = trained(mlp(episodes=2), ((0, 1), (2, 3), (0, 4)))
+    learner = trained(mlp(replayed_episodes=2), ((0, 1), (2, 3), (0, 4)))
     stm = {learner.labels.label(s.class_id): s.episode for s in learner.stm.classes}
     assert stm == {0: 3, 4: 3, 2: 2, 3: 2}
     ltm = {learner.labels.label(c.class_id): c.episode for c in learner.ltm.classes}
@@ -330,7 +330,7 @@ def test_inspect_before_the_first_batch_is_empty() -> None:
 
 
 def test_inspect_counts_what_there_is() -> None:
-    learner = trained(mlp(episodes=2, density=0.9), ((0, 1), (2, 3), (4, 5)))
+    learner = trained(mlp(replayed_episodes=2, density=0.9), ((0, 1), (2, 3), (4, 5)))
     seen = learner.inspect()
     assert seen.architecture == "mlp for 6: linear10 | linear12, linear10"
     assert seen.episodes == 3 and set(seen.classes) == set(range(6))
@@ -411,7 +411,7 @@ def test_the_loss_told_is_the_one_reported() -> None:
 
 def test_small_episodes_get_more_epochs_up_to_the_least_number_of_steps() -> None:
     recorder = Recorder()
-    Learner(mlp(phases=1, epochs=1, least_steps=10)).learn_episode(*examples((2, 3)), observer=recorder)
+    Learner(mlp(phases=1, epochs=1, min_steps=10)).learn_episode(*examples((2, 3)), observer=recorder)
     assert sum(p.event == "epoch-ended" for p in recorder.told) == 4  # of three steps each
 
 
@@ -583,7 +583,7 @@ def test_examples_of_which_nothing_comes_through_fail_the_episode_and_no_more() 
 
 
 def test_a_loss_that_is_not_finite_fails_the_episode_at_the_last_phases_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sharp_engine import episode
+    from sharp_engine.training import episode
 
     learner, undisturbed = trained(mlp()), trained(mlp())
     now = examples((6, 7), seed=6)

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sharp_engine.ltm import ClassMemory, LongTermMemory, remember
-from sharp_engine.packing import is_sound, pack, unpack
-from sharp_engine.stm import Replay, ShortTermMemory, StoredClass, herd
+from sharp_engine.memory.long_term import ClassMemory, LongTermMemory, remember
+from sharp_engine.memory.packing import is_sound, pack, unpack
+from sharp_engine.memory.short_term import Replay, ShortTermMemory, StoredClass, select_by_herding
 from tests.engine.made import IMAGE, convnet, examples, linear, mlp, trained
 
 # ---- packing ----------------------------------------------------------------------------------------------------
@@ -179,11 +179,11 @@ def test_purge_keeps_the_newest_m_episodes(m: int) -> None:
 
 @pytest.mark.parametrize("share", ["even", "fading"])
 def test_a_memory_of_no_episodes_holds_nothing_to_replay(share: str) -> None:
-    assert trained(mlp(episodes=0, stm_share=share)).stm.classes == ()
+    assert trained(mlp(replayed_episodes=0, stm_share=share)).stm.classes == ()
 
 
 def test_fading_shares_keep_older_classes_to_replay_and_leave_their_memories_alone() -> None:
-    learner = trained(mlp(episodes=1, stm_share="fading", stm_capacity=40), ((0, 1), (2, 3), (4, 5)))
+    learner = trained(mlp(replayed_episodes=1, stm_share="fading", stm_capacity=40), ((0, 1), (2, 3), (4, 5)))
     assert [s.episode for s in learner.stm.classes] == [1, 1, 2, 2, 3, 3]
     before = {c.class_id: c.vectors for c in learner.ltm.classes}
     learner.learn_episode(*examples((6, 7), seed=6))
@@ -226,7 +226,7 @@ def test_purging_never_exceeds_the_budget_and_wastes_no_room(data: st.DataObject
 
 
 def test_a_learners_memories_hold_what_the_settings_say() -> None:
-    learner = trained(mlp(stm_capacity=10, ltm_per_class=3, episodes=2), ((0, 1), (2, 3), (4, 5)))
+    learner = trained(mlp(stm_capacity=10, ltm_per_class=3, replayed_episodes=2), ((0, 1), (2, 3), (4, 5)))
     assert {learner.labels.label(s.class_id): len(s.packed) for s in learner.stm.classes} == pytest.approx(
         {2: 2, 3: 2, 4: 3, 5: 3}, abs=1
     )
@@ -266,7 +266,7 @@ def test_short_term_memory_never_holds_an_input_behind_a_cut() -> None:
 @given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 4))
 def test_herding_takes_at_each_step_the_example_that_brings_the_mean_closest(seed: int, n: int, units: int) -> None:
     z = torch.rand(n, units, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    order = herd(z, n).tolist()
+    order = select_by_herding(z, n).tolist()
     assert sorted(order) == list(range(n))
     rows = z / z.norm(dim=1, keepdim=True)
     mean = rows.mean(0)
@@ -286,13 +286,13 @@ def test_herding_is_near_the_best_of_all_subsets() -> None:
         return float((rows.mean(0) - rows[list(chosen)].mean(0)).norm())
 
     every = sorted(error(subset) for subset in itertools.combinations(range(8), 4))
-    assert error(tuple(herd(z, 4).tolist())) <= every[len(every) // 4]
+    assert error(tuple(select_by_herding(z, 4).tolist())) <= every[len(every) // 4]
 
 
 def test_herding_gives_no_more_than_there_is_and_bears_zero_vectors() -> None:
-    assert len(herd(torch.rand(3, 2), 10)) == 3
-    assert sorted(herd(torch.zeros(4, 2), 3).tolist()) == [0, 1, 2]
-    assert len(herd(torch.zeros(0, 2), 3)) == 0
+    assert len(select_by_herding(torch.rand(3, 2), 10)) == 3
+    assert sorted(select_by_herding(torch.zeros(4, 2), 3).tolist()) == [0, 1, 2]
+    assert len(select_by_herding(torch.zeros(0, 2), 3)) == 0
 
 
 # ---- replay -----------------------------------------------------------------------------------------------------

@@ -18,12 +18,7 @@ from sharp_engine import (
     Learner,
     LearnerConfig,
     checks,
-    episode,
     learner,
-    ltm,
-    network,
-    predictor,
-    rewiring,
     snapshot,
 )
 from sharp_engine.checks import (
@@ -37,10 +32,15 @@ from sharp_engine.checks import (
     check_path_property,
     check_resume,
 )
-from sharp_engine.compact import CompactNetwork
 from sharp_engine.config import FanIn
-from sharp_engine.network import Network
-from sharp_engine.stm import ShortTermMemory, StoredClass
+from sharp_engine.memory import long_term as ltm
+from sharp_engine.memory.short_term import ShortTermMemory, StoredClass
+from sharp_engine.network import rewiring
+from sharp_engine.network import state as network
+from sharp_engine.network.compact import CompactNetwork
+from sharp_engine.network.state import Network
+from sharp_engine.prediction import predictor
+from sharp_engine.training import episode
 from tests.engine.made import IMAGE, VECTOR, CancelAfter, change, convnet, examples, mlp, trained
 from tests.engine.test_reference import run_both
 from tests.engine.watched import Check, learn_watched
@@ -426,7 +426,7 @@ def replay_nothing(patch: Patch) -> None:
 
 
 def train_at_another_temperature(patch: Patch) -> None:
-    from sharp_engine.loss import supervised_contrastive_loss
+    from sharp_engine.training.loss import supervised_contrastive_loss
 
     patch.setattr(
         episode, "supervised_contrastive_loss", lambda z, y, temperature: supervised_contrastive_loss(z, y, 0.11)
@@ -446,7 +446,7 @@ def promote_twice(patch: Patch) -> None:
 
 
 def keep_absent_connections_alive(patch: Patch) -> None:
-    from sharp_engine.compact import CompactLayer
+    from sharp_engine.network.compact import CompactLayer
 
     patch.setattr(CompactLayer, "connections", lambda layer: torch.ones_like(layer.weight))
 

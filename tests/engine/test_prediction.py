@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sharp_engine import ArchitectureConfig, LayerConfig, Learner, PredictionConfig, Predictor, novelty, preset
-from sharp_engine.architecture import Normaliser, settle
-from sharp_engine.front import Front
+from sharp_engine import ArchitectureConfig, LayerConfig, Learner, PredictionConfig, Predictor, preset
 from sharp_engine.labels import Label, Labels
-from sharp_engine.ltm import ClassMemory, LongTermMemory, remember
-from sharp_engine.matcher import Matcher
-from sharp_engine.network import build
+from sharp_engine.memory.long_term import ClassMemory, LongTermMemory, remember
+from sharp_engine.network.architecture import Normaliser, resolve_architecture
+from sharp_engine.network.preprocessing import Preprocessor
+from sharp_engine.network.state import build
+from sharp_engine.prediction import novelty
+from sharp_engine.prediction.matcher import Matcher
 from tests.engine.digits import digits
 from tests.engine.made import DEVICES, IMAGE, change, convnet, examples, linear, mlp, trained
 
@@ -34,7 +35,7 @@ def all_distances(learner: Learner, x: Tensor) -> list[list[tuple[float, int]]]:
     """Per example: (squared distance, class id) of every memory, from the whole network, one after the other."""
     rows = []
     for example in x:
-        z = learner.network.run(learner.front(example[None]))[0].double()
+        z = learner.network.run(learner.preprocessor(example[None]))[0].double()
         row = []
         for memory in learner.ltm.classes:
             for vector in memory.vectors.double():
@@ -73,7 +74,7 @@ def test_majority_vote_is_that_of_a_plain_loop(k: int, device: str) -> None:
 
 
 def test_images_are_answered_as_by_a_plain_loop() -> None:
-    learner = trained(convnet(episodes=2), shape=IMAGE)
+    learner = trained(convnet(replayed_episodes=2), shape=IMAGE)
     x, _ = examples(range(6), IMAGE, each=2, noise=0.6, seed=51)
     answer = learner.predict(x)
     for label, row in zip(answer.labels, all_distances(learner, x), strict=True):
@@ -169,7 +170,7 @@ def by_hand(entries: list[tuple[Label, list[list[float]], list[bool]]], neighbou
     units = len(entries[0][2])
     config = ArchitectureConfig("mlp", layers=(LayerConfig("linear", units),), cut=0, density=1.0)
     device = torch.device("cpu")
-    network = build(settle(config, (units,)), 1.0, "possible", 0, (units,), torch.Generator(), device)
+    network = build(resolve_architecture(config, (units,)), 1.0, "possible", 0, (units,), torch.Generator(), device)
     network.layers[0].weight = torch.eye(units)
     network.layers[0].ranks += 2
     labels = Labels()
@@ -178,8 +179,8 @@ def by_hand(entries: list[tuple[Label, list[list[float]], list[bool]]], neighbou
         class_id = int(labels.ids([label])[0])
         memories.append(remember(class_id, 1, torch.tensor(vectors), torch.tensor(mask)))
     ltm = novelty.calibrate(LongTermMemory(tuple(memories)), 0.35)
-    front = Front(Normaliser(config, (units,), device), device)
-    return Predictor(front, network, ltm, labels, PredictionConfig(neighbours=neighbours, vote=vote))  # type: ignore[arg-type]
+    preprocessor = Preprocessor(Normaliser(config, (units,), device), device)
+    return Predictor(preprocessor, network, ltm, labels, PredictionConfig(neighbours=neighbours, vote=vote))  # type: ignore[arg-type]
 
 
 ALL3 = [True, True, True]
@@ -315,7 +316,7 @@ def test_the_calibrated_vote_is_its_definition(quantile: float) -> None:
     answer = learner.predict(x, top=6)
     compared = 0
     for i, example in enumerate(x):
-        z = learner.network.run(learner.front(example[None]))[0]
+        z = learner.network.run(learner.preprocessor(example[None]))[0]
         scores = calibrated_scores(learner.ltm.classes, z, quantile)
         order = sorted(range(6), key=lambda c: -scores[c])
         names = [learner.labels.label(learner.ltm.classes[c].class_id) for c in order]

@@ -58,13 +58,13 @@ SELECTIONS = ["covered", "greedy-all"]
 @pytest.mark.parametrize("selection", SELECTIONS)
 @pytest.mark.parametrize(("m", "cut"), [(0, 1), (1, 0), (1, 1), (2, 1), (2, 2)])
 def test_mlp_learns_what_the_reference_learns(selection: str, m: int, cut: int) -> None:
-    run_both(mlp(cut, selection=selection, episodes=m), VECTOR)
+    run_both(mlp(cut, selection=selection, replayed_episodes=m), VECTOR)
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
 @pytest.mark.parametrize(("m", "cut"), [(0, 2), (1, 2), (2, 0), (2, 1)])
 def test_convnet_learns_what_the_reference_learns(selection: str, m: int, cut: int) -> None:
-    run_both(convnet(cut, selection=selection, episodes=m), IMAGE)
+    run_both(convnet(cut, selection=selection, replayed_episodes=m), IMAGE)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_shortfall_is_carried_as_in_the_reference() -> None:
 
 
 def test_contrastive_loss_is_the_mean_over_anchors_that_have_a_positive() -> None:
-    from sharp_engine.loss import supervised_contrastive_loss
+    from sharp_engine.training.loss import supervised_contrastive_loss
 
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(9, 4, generator=generator, dtype=torch.float64)
@@ -116,7 +116,7 @@ def test_contrastive_loss_is_the_mean_over_anchors_that_have_a_positive() -> Non
 
 
 def test_contrastive_loss_without_any_positive_is_zero_and_has_no_gradient() -> None:
-    from sharp_engine.loss import supervised_contrastive_loss
+    from sharp_engine.training.loss import supervised_contrastive_loss
 
     z = torch.rand(3, 4, requires_grad=True)
     loss = supervised_contrastive_loss(z, torch.arange(3), 0.1)

@@ -16,7 +16,7 @@ from sharp_engine.checks import check_same
 from tests.engine.made import CancelAfter, examples, mlp
 
 INPUTS = 5
-CONFIG = StreamConfig(boundaries="found", window=32, least=64, most=2000)
+CONFIG = StreamConfig(boundaries="automatic", window=32, min_examples=64, max_examples=2000)
 
 
 def stream(*parts: tuple[int, Sequence[float]], seed: int = 0, shift: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -104,8 +104,8 @@ def test_inputs_that_move_under_the_same_labels_are_cut_near_where_they_do(seed:
 
 def test_how_far_inputs_must_move_is_a_setting() -> None:
     x, y = stream((300, [1, 1]), (300, [1, 1]), shift=2.0)
-    strict = StreamConfig(boundaries="found", window=32, least=64, most=2000, novelty=20.0)
-    loose = StreamConfig(boundaries="found", window=32, least=64, most=2000, novelty=0.7)
+    strict = StreamConfig(boundaries="automatic", window=32, min_examples=64, max_examples=2000, input_shift=20.0)
+    loose = StreamConfig(boundaries="automatic", window=32, min_examples=64, max_examples=2000, input_shift=0.7)
     assert cuts_of(x, y, strict) == []
     assert len(cuts_of(x, y, loose)) >= 1
 
@@ -136,7 +136,7 @@ def any_stream(draw: st.DrawFn) -> tuple[Tensor, Tensor, StreamConfig]:
         shift=draw(st.sampled_from([0.0, 3.0])),
     )
     significance = draw(st.sampled_from([1e-6, 1e-2]))
-    config = StreamConfig("found", window=window, least=least, most=most, significance=significance)
+    config = StreamConfig("automatic", window=window, min_examples=least, max_examples=most, significance=significance)
     return x, y, config
 
 
@@ -159,7 +159,7 @@ def test_the_cuts_are_the_same_however_the_stream_was_batched(
 
 @pytest.mark.parametrize("batch", [1, 5, 50, 1000])
 def test_a_change_just_before_most_is_found_however_the_stream_was_batched(batch: int) -> None:
-    config = StreamConfig("found", window=16, least=32, most=101)  # regular looks at 48, 56 … 96; 101 is the last
+    config = StreamConfig("automatic", window=16, min_examples=32, max_examples=101)  # looks at 48, 56 … 96, 101
     x, y = stream((93, [1, 1, 0, 0]), (90, [0, 0, 1, 1]))
     assert cuts_of(x, y, config, batch) == [93]
 
@@ -169,8 +169,8 @@ def test_a_change_just_before_most_is_found_however_the_stream_was_batched(batch
 def test_no_episode_is_shorter_than_least_or_longer_than_most(made: tuple[Tensor, Tensor, StreamConfig]) -> None:
     x, y, config = made
     cuts = cuts_of(x, y, config)
-    assert all(config.least <= cut <= config.most for cut in cuts)
-    assert len(y) - sum(cuts) < config.most
+    assert all(config.min_examples <= cut <= config.max_examples for cut in cuts)
+    assert len(y) - sum(cuts) < config.max_examples
 
 
 @settings(max_examples=30)
@@ -212,7 +212,7 @@ def test_a_forgotten_class_leaves_no_trace() -> None:
 
 
 def finder(**options: Any) -> Learner:
-    return Learner(mlp(boundaries="found", window=16, least=32, most=200, phases=1, **options))
+    return Learner(mlp(boundaries="automatic", window=16, min_examples=32, max_examples=200, phases=1, **options))
 
 
 def two_episodes() -> tuple[Tensor, list[int]]:
@@ -222,7 +222,10 @@ def two_episodes() -> tuple[Tensor, list[int]]:
 
 @pytest.mark.parametrize("batch", [1, 7, 160])
 def test_a_learner_learns_each_episode_as_soon_as_it_is_found(batch: int) -> None:
-    learner, told = finder(), Learner(mlp(phases=1, boundaries="found", window=16, least=32, most=200))
+    learner, told = (
+        finder(),
+        Learner(mlp(phases=1, boundaries="automatic", window=16, min_examples=32, max_examples=200)),
+    )
     x, y = two_episodes()
     reports = []
     for begin in range(0, len(y), batch):
@@ -261,7 +264,7 @@ def test_a_found_episode_without_a_pair_joins_the_next() -> None:
 
 
 def test_given_boundaries_are_never_found() -> None:
-    learner = Learner(mlp(window=16, least=32, most=200))
+    learner = Learner(mlp(window=16, min_examples=32, max_examples=200))
     x, y = two_episodes()
     assert learner.observe(x, y) == [] and learner.inspect().pending_examples == 160
     assert learner.end_episode().examples == 160

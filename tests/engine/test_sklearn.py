@@ -23,8 +23,8 @@ from sharp_engine.sklearn import SharpClassifier
 from tests.engine.made import examples
 
 LAYERS = [{"kind": "linear", "units": 60}] * 3
-SMALL = {"training.phases": 1, "training.least_steps": 15, "architecture.layers": LAYERS}
-SHORT = {"stream.least": 32, "stream.window": 16}
+SMALL = {"training.phases": 1, "training.min_steps": 15, "architecture.layers": LAYERS}
+SHORT = {"stream.min_examples": 32, "stream.window": 16}
 """Episodes as short as these streams have them."""
 
 _ROUNDING = (
@@ -207,7 +207,7 @@ def test_it_works_in_pipelines_and_cross_validation() -> None:
 def test_the_settings_are_the_presets_with_the_options_on_top() -> None:
     x, y = stream()
     config: LearnerConfig = small().fit(x, y).learner_.config
-    assert to_dict(config)["training"]["phases"] == 1 and config.stream.boundaries == "found"
+    assert to_dict(config)["training"]["phases"] == 1 and config.stream.boundaries == "automatic"
 
 
 def test_the_engine_itself_does_not_load_scikit_learn() -> None:

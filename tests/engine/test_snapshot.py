@@ -26,9 +26,9 @@ from sharp_engine import (
     SnapshotError,
     SnapshotVersionError,
     snapshot,
-    stm,
 )
 from sharp_engine.checks import check_same
+from sharp_engine.memory import short_term as stm
 from tests.engine.made import DEVICES, IMAGE, VECTOR, CancelAfter, change, convnet, examples, mlp, trained
 
 # ---- there and back ---------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ def built() -> Learner:
 
 
 def between_episodes() -> Learner:
-    return trained(mlp(episodes=2, holdout=0.2), each=24)
+    return trained(mlp(replayed_episodes=2, holdout=0.2), each=24)
 
 
 def of_images() -> Learner:
@@ -69,7 +69,7 @@ def observing() -> Learner:
 
 
 def finding_boundaries() -> Learner:
-    learner = Learner(mlp(boundaries="found", window=16, least=32, most=64, phases=1))
+    learner = Learner(mlp(boundaries="automatic", window=16, min_examples=32, max_examples=64, phases=1))
     x, y = examples((0, 1), each=100, seed=4)
     with pytest.raises(Cancelled):
         learner.observe(x, y, cancel=CancelAfter(1))
@@ -78,7 +78,7 @@ def finding_boundaries() -> Learner:
 
 
 def forgetful() -> Learner:
-    learner = trained(mlp(episodes=2))
+    learner = trained(mlp(replayed_episodes=2))
     learner.forget(0)
     learner.forget(5)
     return learner
@@ -121,13 +121,13 @@ def test_a_loaded_learner_answers_and_learns_as_the_saved_one(state: Callable[[]
         for name in ("share", "distance", "novelty", "memory_distance"):
             assert (getattr(one, name) == getattr(other, name)).all(), name
     for each in (learner, loaded):
-        if each.running is not None and each.config.stream.boundaries == "given":
+        if each.running is not None and each.config.stream.boundaries == "explicit":
             each.resume_episode()
         elif each.pending or each.found:
             each.learn_found()
             each.end_episode()
         else:
-            words = each.labels.kind == "string"
+            words = each.labels.kind == "text"
             each.learn_episode(*examples(("x", "y") if words else (10, 11), shape, seed=6))
     check_same(loaded, learner)
 
@@ -527,7 +527,7 @@ def test_garbage_anywhere_in_the_description_is_refused_or_harmless(
 def test_every_key_of_the_description_is_needed(opened: tuple[Tensors, Description], tmp_path: Path) -> None:
     tensors, description = opened
     for key in description:
-        if key in ("pending", "found", "backbone"):  # nothing is pending here, and there is no backbone
+        if key in ("pending", "automatic", "backbone"):  # nothing is pending here, and there is no backbone
             continue
         without = {other: value for other, value in description.items() if other != key}
         with pytest.raises(SnapshotError, match="damaged"):

@@ -46,7 +46,7 @@ OPTIONS: list[tuple[str, Any]] = [
 
 SMALL = {
     "training.phases": "2",
-    "training.least_steps": "8",
+    "training.min_steps": "8",
     "architecture.kind": "mlp",
     "architecture.layers": json.dumps([{"kind": "linear", "units": 40}] * 3),
 }

@@ -113,7 +113,7 @@ def test_images_are_converted_to_the_channels_of_the_learner(kind: str) -> None:
         (label_pb2.Labels(texts=label_pb2.TextLabels(values=["a", ""])), None, "LABEL_INVALID"),
         (label_pb2.Labels(texts=label_pb2.TextLabels(values=["a", "b" * 1025])), None, "LABEL_INVALID"),
         (label_pb2.Labels(texts=label_pb2.TextLabels(values=["a", "b"])), "integer", "LABEL_KIND_MISMATCH"),
-        (label_pb2.Labels(numbers=label_pb2.NumberLabels(values=[1, 2])), "string", "LABEL_KIND_MISMATCH"),
+        (label_pb2.Labels(numbers=label_pb2.NumberLabels(values=[1, 2])), "text", "LABEL_KIND_MISMATCH"),
     ],
 )
 def test_bad_labels_are_refused_with_their_reason(labels: label_pb2.Labels, kind: str | None, reason: str) -> None:

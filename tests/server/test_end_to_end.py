@@ -20,9 +20,9 @@ def digits() -> list[tuple[np.ndarray, list[int]]]:
 
 def test_digits_in_five_episodes_are_answered_exactly_as_by_the_engine_itself(serve: Callable[..., Server]) -> None:
     server = serve()
-    config = learner_pb2.LearnerConfig(seed=7, overrides={"training.least_steps": "10"})
+    config = learner_pb2.LearnerConfig(seed=7, overrides={"training.min_steps": "10"})
     server.admin.CreateLearner(learner_admin_pb2.CreateLearnerRequest(name="digits", config=config))
-    engine = Learner(preset("default").with_options({"seed": 7, "training.least_steps": 10, "device": "cpu"}))
+    engine = Learner(preset("default").with_options({"seed": 7, "training.min_steps": 10, "device": "cpu"}))
     with server.stream("digits") as stream:
         for x, y in digits():
             for part in range(0, len(y), 100):

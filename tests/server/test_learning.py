@@ -190,11 +190,11 @@ def test_automatic_boundaries_are_those_of_the_engines_segmenter_over_any_batche
     shared.create("blurry", seed=3, **settings)
     xs, ys = zip(*(blobs(pair, each=70, seed=i) for i, pair in enumerate(("ab", "cd", "ef"))), strict=True)
     x, y = np.concatenate(xs), [label for part in ys for label in part]
-    segmenter = Segmenter(StreamConfig(least=64, window=32, most=200), 12, 3)
+    segmenter = Segmenter(StreamConfig(min_examples=64, window=32, max_examples=200), 12, 3)
     ids = {label: i for i, label in enumerate(dict.fromkeys(y))}
     expected = segmenter.feed(torch.from_numpy(x), torch.tensor([ids[label] for label in y]))
     assert len(expected) >= 2
-    assert preset("default").stream.least != 64  # the learner's own settings are in force
+    assert preset("default").stream.min_examples != 64  # the learner's own settings are in force
     with shared.stream("blurry", boundaries=learning_pb2.BOUNDARIES_AUTOMATIC) as stream:
         for part in range(0, 230, 23):
             stream.send(x[part : part + 23], y[part : part + 23])

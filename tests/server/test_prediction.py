@@ -131,7 +131,7 @@ def test_image_files_are_decoded_on_the_server(pets: Server) -> None:
 
     from sharp.v1 import learner_admin_pb2, learner_pb2, learning_pb2
 
-    config = learner_pb2.LearnerConfig(overrides={"training.phases": "2", "training.least_steps": "10"})
+    config = learner_pb2.LearnerConfig(overrides={"training.phases": "2", "training.min_steps": "10"})
     pets.admin.CreateLearner(learner_admin_pb2.CreateLearnerRequest(name="pictures", config=config))
     files = [picture(i % 2 == 0) for i in range(40)]
     with pets.stream("pictures") as stream:

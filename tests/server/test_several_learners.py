@@ -213,7 +213,7 @@ def test_a_learner_with_a_backbone_learns_large_images_with_the_servers_own_weig
         "architecture.layers": json.loads(HEAD),
         "architecture.backbone": {**BACKBONE, "weights": str(path)},
         "training.phases": 2,
-        "training.least_steps": 8,
+        "training.min_steps": 8,
         "device": "cpu",
     }
     alone = engine.Learner(engine.preset("default").with_options(options))

@@ -55,7 +55,7 @@ class Architecture:
     def describe(self) -> str:
         """One line for people.
 
-        >>> settle(ArchitectureConfig(), (1, 28, 28)).describe()
+        >>> resolve_architecture(ArchitectureConfig(), (1, 28, 28)).describe()
         'conv-small for 1×28×28: conv16-pool, conv16-pool | linear500, linear500'
         """
         words = [f"{layer.kind}{layer.units}{'-pool' if layer.pool else ''}" for layer in self.layers]
@@ -65,7 +65,7 @@ class Architecture:
         )
 
 
-def settle(config: ArchitectureConfig, input_shape: tuple[int, ...]) -> Architecture:
+def resolve_architecture(config: ArchitectureConfig, input_shape: tuple[int, ...]) -> Architecture:
     """Choose layers and cut for an input shape, or raise ConfigError saying what does not fit."""
     kind = config.kind if config.kind != "auto" else _pick(input_shape)
     own_layers, own_cut = _NAMED[kind]

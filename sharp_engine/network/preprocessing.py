@@ -1,6 +1,6 @@
 """What stands before the first layer: normalisation and, where there is one, a frozen backbone.
 
-The front has no ranks and never learns. What it makes of an example never changes, so an episode asks it once.
+The preprocessor has no ranks and never learns. What it makes of an example never changes, so an episode asks it once.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sharp_engine.architecture import Normaliser
+from sharp_engine.network.architecture import Normaliser
 
 
-class Front:
+class Preprocessor:
     """Turns examples as they come into what the first layer sees."""
 
     def __init__(self, normaliser: Normaliser, device: torch.device, backbone: nn.Module | None = None) -> None:

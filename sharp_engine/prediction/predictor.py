@@ -16,15 +16,15 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sharp_engine.compact import needed_subnetwork
 from sharp_engine.config import PredictionConfig
 from sharp_engine.errors import NothingLearnedError
-from sharp_engine.front import Front
 from sharp_engine.labels import Label, Labels
-from sharp_engine.ltm import LongTermMemory
-from sharp_engine.matcher import Matcher
-from sharp_engine.network import Network
-from sharp_engine.novelty import NEIGHBOURS, NoveltyScale
+from sharp_engine.memory.long_term import LongTermMemory
+from sharp_engine.network.compact import needed_subnetwork
+from sharp_engine.network.preprocessing import Preprocessor
+from sharp_engine.network.state import Network
+from sharp_engine.prediction.matcher import Matcher
+from sharp_engine.prediction.novelty import NEIGHBOURS, NoveltyScale
 
 _CHUNK = 128
 """Examples per pass: bounds the memory of a prediction, and small passes stay near the processor."""
@@ -116,12 +116,17 @@ class Predictor:
     """Answers for the state of a learner at the end of an episode."""
 
     def __init__(
-        self, front: Front, network: Network, ltm: LongTermMemory, labels: Labels, config: PredictionConfig
+        self,
+        preprocessor: Preprocessor,
+        network: Network,
+        ltm: LongTermMemory,
+        labels: Labels,
+        config: PredictionConfig,
     ) -> None:
         if not ltm.classes:
             raise NothingLearnedError("nothing was learned yet: there is no class to name")
         self.episodes = max(memory.episode for memory in ltm.classes)
-        self._front = front
+        self._preprocessor = preprocessor
         self._config = config
         self._labels = [labels.label(memory.class_id) for memory in ltm.classes]
         device = network.device
@@ -142,7 +147,7 @@ class Predictor:
     @torch.inference_mode()
     def represent(self, x: Tensor) -> Tensor:
         """z of the units that memories need: (n, units)."""
-        return self._subnetwork.f(self._subnetwork.g(self._front(x)))
+        return self._subnetwork.f(self._subnetwork.g(self._preprocessor(x)))
 
     @torch.inference_mode()
     def novelty_ratios(self, x: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sharp_engine.architecture import Architecture
 from sharp_engine.config import FanIn, LayerConfig
 from sharp_engine.errors import ConfigError
+from sharp_engine.network.architecture import Architecture
 
 HIGHEST_RANK = int(torch.iinfo(torch.int32).max)
 """The rank of input units and of pretrained units: above every rank that promotion can reach."""

@@ -14,22 +14,22 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from sharp_engine import novelty
-from sharp_engine.adadelta import Adadelta
-from sharp_engine.compact import CompactNetwork, active_subnetwork
 from sharp_engine.config import LearnerConfig, MemoryConfig, TrainingConfig
 from sharp_engine.errors import NonFiniteLossError, SilentNetworkError
-from sharp_engine.front import Front
 from sharp_engine.labels import Labels
-from sharp_engine.loss import put_together, supervised_contrastive_loss
-from sharp_engine.ltm import ClassMemory, LongTermMemory, remember
-from sharp_engine.network import Network
-from sharp_engine.packing import pack
-from sharp_engine.phase import FrozenOutputs, LiveNetwork
-from sharp_engine.predictor import Predictor
-from sharp_engine.progress import Reporter
-from sharp_engine.rewiring import promote, reinitialise_idle, rewire, total_activations
-from sharp_engine.stm import Replay, ShortTermMemory, StoredClass, herd
+from sharp_engine.memory.long_term import ClassMemory, LongTermMemory, remember
+from sharp_engine.memory.packing import pack
+from sharp_engine.memory.short_term import Replay, ShortTermMemory, StoredClass, select_by_herding
+from sharp_engine.network.compact import CompactNetwork, active_subnetwork
+from sharp_engine.network.preprocessing import Preprocessor
+from sharp_engine.network.rewiring import promote, reinitialise_idle, rewire, total_activations
+from sharp_engine.network.state import Network
+from sharp_engine.prediction import novelty
+from sharp_engine.prediction.predictor import Predictor
+from sharp_engine.training.loss import reduce_anchor_losses, supervised_contrastive_loss
+from sharp_engine.training.optimiser import Adadelta
+from sharp_engine.training.phase import FrozenOutputs, LiveNetwork
+from sharp_engine.training.progress import Reporter
 
 _CHUNK = 128
 """Examples per forward outside of training: small ones stay near the processor."""
@@ -103,7 +103,7 @@ class EpisodeTrainer:
 
     def __init__(
         self,
-        front: Front,
+        preprocessor: Preprocessor,
         config: LearnerConfig,
         examples: Examples,
         heldout: Tensor,
@@ -115,9 +115,9 @@ class EpisodeTrainer:
         kept[heldout] = False
         self.x = examples.x[kept].to(device)  # (n, *input shape)
         self.y = examples.y[kept].to(device)  # (n,)
-        self._front = front
-        if front.backbone is not None:  # its answer for an example never changes
-            self.x = torch.cat([front(part) for part in self.x.split(_CHUNK)])
+        self._preprocessor = preprocessor
+        if preprocessor.backbone is not None:  # its answer for an example never changes
+            self.x = torch.cat([preprocessor(part) for part in self.x.split(_CHUNK)])
         self._config = config
         self._replay = Replay(stm, device) if stm.classes else None
         self._frozen = FrozenOutputs(
@@ -127,12 +127,12 @@ class EpisodeTrainer:
     def features(self, index: Tensor) -> Tensor:
         """What the first layer sees of some examples."""
         x = self.x[index]
-        return x if self._front.backbone is not None else self._front(x)
+        return x if self._preprocessor.backbone is not None else self._preprocessor(x)
 
     def epochs(self, training: TrainingConfig) -> tuple[int, int]:
         """Epochs of a phase, and steps of an epoch."""
         steps = -(-len(self.y) // training.batch_size)
-        return max(training.epochs, -(-training.least_steps // steps)), steps
+        return max(training.epochs, -(-training.min_steps // steps)), steps
 
     def rewire(self, network: Network, phase: int, generator: torch.Generator) -> None:
         """Steps 1 to 4: select units by their activation on some examples, drop and grow connections."""
@@ -141,7 +141,7 @@ class EpisodeTrainer:
         first = network.cut if all(bool(layer.frozen.all()) for layer in network.g) else 0  # else G may still recruit
         seen = self._frozen.stream(first, sample)
         tau = tau_g = training.tau(phase)
-        if training.g_recruits == "first-episode":
+        if training.recruit_before_cut == "first-episode":
             learned = any(bool((layer.ranks >= 2).any()) for layer in network.g)
             tau_g = 0.0 if learned else 1.0
         activations = total_activations(network, seen, first)
@@ -183,7 +183,7 @@ class EpisodeTrainer:
             z = live.represent(index, drawn)
             loss = supervised_contrastive_loss(z, y, self._config.training.temperature)
         if optimiser is not None:
-            put_together(loss, y, self._config.training.anchor_losses).backward()
+            reduce_anchor_losses(loss, y, self._config.training.anchor_losses).backward()
             optimiser.step()
         return loss.detach()
 
@@ -207,7 +207,7 @@ def consolidate(
     ltm: LongTermMemory,
     labels: Labels,
     config: LearnerConfig,
-    front: Front,
+    preprocessor: Preprocessor,
     generator: torch.Generator,
 ) -> Consolidated:
     """Steps 6 to 10: promote, fill STM, write LTM, purge STM, re-initialise idle units. Changes `network`, its copy."""
@@ -217,12 +217,12 @@ def consolidate(
     stm = stm.admit(arrivals)
     ltm = _write(ltm, stm, network, subnetwork, episode.number, config.memory)
     ltm = novelty.calibrate(ltm, config.prediction.floor_quantile)
-    predictor = Predictor(front, network, ltm, labels, config.prediction)
+    predictor = Predictor(preprocessor, network, ltm, labels, config.prediction)
     ltm = _refer(ltm, predictor, trainer, episode, generator)
-    stm = stm.purge(episode.number, config.memory.episodes)
+    stm = stm.purge(episode.number, config.memory.replayed_episodes)
     if not config.stream.blurry:
         reinitialise_idle(network, config.architecture.fan_in, generator)
-    return Consolidated(network, stm, ltm, Predictor(front, network, ltm, labels, config.prediction))
+    return Consolidated(network, stm, ltm, Predictor(preprocessor, network, ltm, labels, config.prediction))
 
 
 def _arrivals(
@@ -245,7 +245,7 @@ def _arrivals(
         h = torch.cat([network.run(trainer.features(part), 0, network.cut) for part in members.split(_CHUNK)])
         if herding:
             z = torch.cat([subnetwork.f(subnetwork.replayable(part)) for part in h.split(_CHUNK)])
-            h = h[herd(z, most).to(h.device)]
+            h = h[select_by_herding(z, most).to(h.device)]
         yield StoredClass(int(class_id), episode, pack(h, memory.stm_bits, memory.stm_sparse, network.cut_ranks >= 2))
 
 
@@ -262,7 +262,7 @@ def _write(
     ranks = network.layers[-1].ranks
     written: list[ClassMemory] = []
     for stored in stm.classes:
-        if stored.episode < episode - config.episodes:
+        if stored.episode < episode - config.replayed_episodes:
             continue  # replayed still, but its units are frozen: what LTM has of it stays true
         h = stm.activations(
             replace(stored, packed=stored.packed.take(torch.arange(min(config.ltm_per_class, len(stored.packed)))))

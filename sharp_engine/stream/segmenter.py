@@ -39,7 +39,7 @@ class Segmenter:
 
     @property
     def _first_look(self) -> int:
-        return self._config.least + self._config.window
+        return self._config.min_examples + self._config.window
 
     def feed(self, x: Tensor, y: Tensor) -> list[int]:
         """Take examples x: (n, …) with class ids y; return the lengths of the episodes that are now complete."""
@@ -77,12 +77,12 @@ class Segmenter:
 
     def _look(self) -> int | None:
         """Length of the episode if it is complete by now."""
-        while (end := min(self._next, self._config.most)) <= len(self.labels):
+        while (end := min(self._next, self._config.max_examples)) <= len(self.labels):
             if self._labels_drift(end):
                 return self._where_labels_change(end)
             if self._inputs_are_novel(end):
                 return self._where_inputs_move(end)
-            if end == self._config.most:
+            if end == self._config.max_examples:
                 return end
             self._next += self._config.window // 2
         return None
@@ -112,7 +112,7 @@ class Segmenter:
     def _where_labels_change(self, end: int) -> int:
         """The split that makes the two label mixes most unlike."""
         _, dense = self.labels[:end].unique(return_inverse=True)
-        first = max(self._config.least, end - _SCAN * self._config.window)
+        first = max(self._config.min_examples, end - _SCAN * self._config.window)
         classes = int(dense.max()) + 1
         head = dense[:first].bincount(minlength=classes).double()
         steps = F.one_hot(dense[first:], classes).double().cumsum(0)  # (candidates, classes)
@@ -134,14 +134,14 @@ class Segmenter:
             squared = (((before.mean(0) - within.mean(0)).square() / variance).mean()).item()
             moved += len(within) * (squared - 1.0 / len(before) - 1.0 / len(within))
             total += len(within)
-        return total > 0 and moved / total > self._config.novelty**2
+        return total > 0 and moved / total > self._config.input_shift**2
 
     def _where_inputs_move(self, end: int) -> int:
         """The split with the largest cumulative sum of features centred per class."""
         labels, centred = self.labels[:end], self.features[:end].clone()
         for class_id in labels.unique():
             centred[labels == class_id] -= centred[labels == class_id].mean(0)
-        first = max(self._config.least, end - _SCAN * self._config.window)
+        first = max(self._config.min_examples, end - _SCAN * self._config.window)
         place = torch.arange(first, end)
         sums = centred.cumsum(0)[place - 1].square().sum(1)
         return int(place[(sums * end / (place * (end - place))).argmax()])

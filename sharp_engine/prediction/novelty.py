@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sharp_engine.ltm import ClassMemory, LongTermMemory
+from sharp_engine.memory.long_term import ClassMemory, LongTermMemory
 
 NEIGHBOURS = 5
 """How many of a class's nearest memories its distance is averaged over."""

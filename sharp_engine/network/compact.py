@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sharp_engine.network import Layer, Network, expand
+from sharp_engine.network.state import Layer, Network, expand
 
 
 @dataclass

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sharp_engine.config import StmShare
-from sharp_engine.packing import Packed, unpack
+from sharp_engine.memory.packing import Packed, unpack
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Replay:
         return self._starts[classes] + torch.minimum(within, self._counts[classes] - 1)
 
 
-def herd(z: Tensor, count: int) -> Tensor:
+def select_by_herding(z: Tensor, count: int) -> Tensor:
     """Indices of `count` examples, in order, whose running mean stays closest to the mean of all.
 
     z: (n, units) representations of one class.

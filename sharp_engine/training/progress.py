@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from sharp_engine.errors import Cancelled
 from sharp_engine.labels import Label
-from sharp_engine.network import Network, rank_counts
+from sharp_engine.network.state import Network, rank_counts
 
 Event = Literal["episode-started", "phase-started", "step", "epoch-ended", "phase-ended", "episode-learned"]
 

@@ -14,17 +14,17 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sharp_engine.adadelta import Adadelta
-from sharp_engine.architecture import Normaliser, settle
-from sharp_engine.backbone import read_weights
-from sharp_engine.compact import CompactNetwork
 from sharp_engine.config import LearnerConfig
 from sharp_engine.device import resolve_device
 from sharp_engine.errors import ConfigError, LabelError, NonFiniteLossError
 from sharp_engine.inputs import as_examples
 from sharp_engine.labels import LabelLike, Labels, as_labels
-from sharp_engine.loss import put_together, supervised_contrastive_loss
-from sharp_engine.network import HIGHEST_RANK, Network, build
+from sharp_engine.network.architecture import Normaliser, resolve_architecture
+from sharp_engine.network.backbone import read_weights
+from sharp_engine.network.compact import CompactNetwork
+from sharp_engine.network.state import HIGHEST_RANK, Network, build
+from sharp_engine.training.loss import reduce_anchor_losses, supervised_contrastive_loss
+from sharp_engine.training.optimiser import Adadelta
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,14 @@ def pretrain(
     targets = Labels().ids(as_labels(y)).to(device)
     if len(targets) != len(examples):
         raise LabelError(f"{len(examples)} examples but {len(targets)} labels")
-    architecture = settle(config.architecture, tuple(examples.shape[1:]))
+    architecture = resolve_architecture(config.architecture, tuple(examples.shape[1:]))
     if architecture.cut == 0:
         raise ConfigError("there is no G to pretrain: cut must be at least 1, not 0")
     normalise = Normaliser(config.architecture, architecture.input_shape, device)
     generator = torch.Generator().manual_seed(config.seed)
-    network = build(architecture, 1.0, "possible", config.memory.episodes, architecture.input_shape, generator, device)
+    network = build(
+        architecture, 1.0, "possible", config.memory.replayed_episodes, architecture.input_shape, generator, device
+    )
     dense = CompactNetwork(
         network, [torch.ones(layer.units, dtype=torch.bool, device=device) for layer in network.layers]
     )
@@ -73,7 +75,7 @@ def pretrain(
             z = dense.f(dense.g(normalise(examples[index].to(device))))
             y = targets[index.to(device)]
             loss = supervised_contrastive_loss(z, y, config.training.temperature)
-            put_together(loss, y, config.training.anchor_losses).backward()
+            reduce_anchor_losses(loss, y, config.training.anchor_losses).backward()
             optimiser.step()
             total, steps = total + float(loss.detach()), steps + 1
         losses.append(total / max(steps, 1))

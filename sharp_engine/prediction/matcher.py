@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharp_engine.ltm import ClassMemory
-from sharp_engine.novelty import NEIGHBOURS
+from sharp_engine.memory.long_term import ClassMemory
+from sharp_engine.prediction.novelty import NEIGHBOURS
 
 _WORTH_INSERTING = 4096
 """From so many lists on, inserting into all of them at once is faster than `torch.topk`."""

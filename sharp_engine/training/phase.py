@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from sharp_engine.compact import CompactLayer, indices, take
-from sharp_engine.network import Layer, Network
-from sharp_engine.stm import Replay
+from sharp_engine.memory.short_term import Replay
+from sharp_engine.network.compact import CompactLayer, indices, take
+from sharp_engine.network.state import Layer, Network
 
 _CHUNK = 128
 """Examples per forward while frozen outputs are computed: small ones stay near the processor."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sharp_engine.config import FanIn, Selection
-from sharp_engine.network import HIGHEST_RANK, Network, kaiming_normal
+from sharp_engine.network.state import HIGHEST_RANK, Network, kaiming_normal
 
 _CHUNK = 32
 """Examples per forward while activations are summed: outputs of wide layers stay near the processor."""

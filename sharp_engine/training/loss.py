@@ -9,10 +9,10 @@ from torch import Tensor
 from sharp_engine.config import AnchorLosses
 
 
-def put_together(mean: Tensor, y: Tensor, anchor_losses: AnchorLosses) -> Tensor:
+def reduce_anchor_losses(mean: Tensor, y: Tensor, anchor_losses: AnchorLosses) -> Tensor:
     """What a step descends: the mean over the anchors, or their sum. An anchor has a positive, another of its class.
 
-    >>> put_together(torch.tensor(0.5), torch.tensor([2, 0, 2, 5, 2]), "sum")
+    >>> reduce_anchor_losses(torch.tensor(0.5), torch.tensor([2, 0, 2, 5, 2]), "sum")
     tensor(1.5000)
     """
     return mean * (torch.bincount(y)[y] > 1).sum() if anchor_losses == "sum" else mean
