@@ -1,16 +1,12 @@
-"""Masked k-NN over long-term memory: what answers predictions.
+"""Masked k-NN over long-term memory, the paper's vote: compares an example with every memory on the memory's own units.
 
-A predictor is immutable and may be used from any thread while the learner learns; a new one is made when an episode
-ends. It computes only the units that some long-term mask needs; `matcher.py` compares them with the memories.
+It computes only the units that some long-term mask needs; `matcher.py` compares them with the memories.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
@@ -18,102 +14,21 @@ from torch import Tensor
 
 from sharp_engine.config import PredictionConfig
 from sharp_engine.errors import NothingLearnedError
-from sharp_engine.labels import Label, Labels
+from sharp_engine.labels import Labels
 from sharp_engine.memory.long_term import LongTermMemory
 from sharp_engine.network.compact import needed_subnetwork
 from sharp_engine.network.preprocessing import Preprocessor
 from sharp_engine.network.state import Network
+from sharp_engine.prediction.answers import CHUNK, Predictor
 from sharp_engine.prediction.matcher import Matcher
 from sharp_engine.prediction.novelty import NEIGHBOURS, NoveltyScale
-
-_CHUNK = 128
-"""Examples per pass: bounds the memory of a prediction, and small passes stay near the processor."""
 
 _SHARE_TEMPERATURE = 0.1
 """Calibrated scores become shares by a softmax at this temperature."""
 
-Floats = NDArray[np.float32]
-Ids = NDArray[np.int64]
 
-
-@dataclass(frozen=True)
-class ClassVote:
-    """How one class did."""
-
-    label: Label
-    share: float
-    distance: float
-
-
-@dataclass(frozen=True)
-class NearMemory:
-    """One of the memories nearest to an example."""
-
-    label: Label
-    episode: int
-    distance: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer for one example."""
-
-    label: Label
-    share: float
-    """Share of the vote, in [0, 1]."""
-    distance: float
-    """Squared distance to the class's nearest memory, in [0, 2] for ReLU representations."""
-    novelty: float | None
-    """How far outside everything learned the example lies, in [0, 1]: see `novelty.py`; absent if not asked for."""
-    top: tuple[ClassVote, ...]
-    nearest: tuple[NearMemory, ...]
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """The answers for a batch, as arrays; an item is a `Prediction`."""
-
-    labels: list[Label]
-    share: Floats
-    """(n,)"""
-    distance: Floats
-    """(n,)"""
-    novelty: Floats | None
-    """(n,)"""
-    top_labels: list[list[Label]]
-    top_share: Floats
-    """(n, top)"""
-    top_distance: Floats
-    """(n, top)"""
-    memory_labels: list[list[Label]]
-    memory_episode: Ids
-    """(n, memories)"""
-    memory_distance: Floats
-    """(n, memories)"""
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, i: int) -> Prediction:
-        top = zip(self.top_labels[i], self.top_share[i].tolist(), self.top_distance[i].tolist(), strict=True)
-        near = zip(
-            self.memory_labels[i], self.memory_episode[i].tolist(), self.memory_distance[i].tolist(), strict=True
-        )
-        return Prediction(
-            label=self.labels[i],
-            share=float(self.share[i]),
-            distance=float(self.distance[i]),
-            novelty=None if self.novelty is None else float(self.novelty[i]),
-            top=tuple(ClassVote(*vote) for vote in top),
-            nearest=tuple(NearMemory(*memory) for memory in near),
-        )
-
-    def __iter__(self) -> Iterator[Prediction]:
-        return (self[i] for i in range(len(self)))
-
-
-class Predictor:
-    """Answers for the state of a learner at the end of an episode."""
+class VotePredictor(Predictor):
+    """Answers for the state of a learner at the end of an episode, by the vote of its memories."""
 
     def __init__(
         self,
@@ -125,10 +40,11 @@ class Predictor:
     ) -> None:
         if not ltm.classes:
             raise NothingLearnedError("nothing was learned yet: there is no class to name")
+        super().__init__([labels.label(memory.class_id) for memory in ltm.classes])
         self.episodes = max(memory.episode for memory in ltm.classes)
+        self.class_ids = tuple(memory.class_id for memory in ltm.classes)
         self._preprocessor = preprocessor
         self._config = config
-        self._labels = [labels.label(memory.class_id) for memory in ltm.classes]
         device = network.device
         self._episodes = torch.tensor([memory.episode for memory in ltm.classes])
         self._subnetwork = needed_subnetwork(network, torch.stack([memory.mask for memory in ltm.classes]).any(0))
@@ -139,11 +55,6 @@ class Predictor:
         self._offset = -floor * self._slope
         self._novelty = NoveltyScale(ltm.classes, device)
 
-    @property
-    def classes(self) -> list[Label]:
-        """The classes that answers can name."""
-        return list(self._labels)
-
     @torch.inference_mode()
     def represent(self, x: Tensor) -> Tensor:
         """z of the units that memories need: (n, units)."""
@@ -152,7 +63,7 @@ class Predictor:
     @torch.inference_mode()
     def novelty_ratios(self, x: Tensor) -> Tensor:
         """Uncalibrated novelty of examples: (n,)."""
-        return torch.cat([self._ratios(self._similarity_to_classes(part)) for part in x.split(_CHUNK)])
+        return torch.cat([self._ratios(self._similarity_to_classes(part)) for part in x.split(CHUNK)])
 
     def _similarity_to_classes(self, x: Tensor) -> Tensor:
         few = self._matcher.best_of_each(self._matcher.compare(self.represent(x)), NEIGHBOURS)
@@ -163,27 +74,17 @@ class Predictor:
         return -(similarity * self._novelty.slope + self._novelty.offset).amax(1)
 
     @torch.inference_mode()
-    def predict(self, x: Tensor, top: int, memories: int, novelty: bool) -> Predictions:
-        """Answer for validated examples x: (n, *input shape)."""
-        parts = [self._predict(part, top, memories, novelty) for part in x.split(_CHUNK)]
-        joined = parts[0]
-        if len(parts) > 1:
-            joined = {key: np.concatenate([part[key] for part in parts]) for key in joined}
-        name = self._labels
-        return Predictions(
-            labels=[name[i] for i in joined["winner"]],
-            share=joined["share"],
-            distance=joined["distance"],
-            novelty=joined.get("novelty"),
-            top_labels=[[name[i] for i in row] for row in joined["top"]],
-            top_share=joined["top_share"],
-            top_distance=joined["top_distance"],
-            memory_labels=[[name[i] for i in row] for row in joined["memory"]],
-            memory_episode=self._episodes.numpy()[joined["memory"]],
-            memory_distance=joined["memory_distance"],
-        )
+    def class_scores(self, features: Tensor) -> Tensor:
+        """How the vote goes for what the first layer sees of examples: (n, classes), in [0, 1] for a majority."""
+        compared = self._matcher.compare(self._subnetwork.f(self._subnetwork.g(features)))
+        if self._config.vote == "majority":
+            best = self._matcher.best_of_each(compared, 1)[0]
+            k = min(self._config.neighbours, self._matcher.entries)
+            return F.one_hot(self._matcher.nearest(compared, best, k)[1], self._matcher.classes).sum(1) / k
+        few = self._matcher.best_of_each(compared, NEIGHBOURS)
+        return self._matcher.class_similarity(few) * self._slope + self._offset
 
-    def _predict(self, x: Tensor, top: int, memories: int, novelty: bool) -> dict[str, NDArray[Any]]:
+    def _answer(self, x: Tensor, top: int, memories: int, novelty: bool) -> dict[str, NDArray[Any]]:
         matcher = self._matcher
         compared = matcher.compare(self.represent(x))
         top, memories = min(top, matcher.classes), min(memories, matcher.entries)
@@ -210,6 +111,7 @@ class Predictor:
         answer = {"winner": classes[:, 0], "share": shares[:, 0], "distance": distances[:, 0]}
         answer |= {"top": classes[:, :top], "top_share": shares[:, :top], "top_distance": distances[:, :top]}
         answer |= {"memory": near_class[:, :memories].cpu().numpy()}
+        answer |= {"memory_episode": self._episodes.numpy()[answer["memory"]]}
         answer |= {"memory_distance": _distance(near[:, :memories]).cpu().numpy()}
         if novelty:
             answer |= {"novelty": self._novelty.calibrate(self._ratios(matcher.class_similarity(few))).cpu().numpy()}
