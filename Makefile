@@ -1,7 +1,7 @@
 # Everything a newcomer or CI runs. Each target makes .venv by itself where it is missing or older than pyproject.toml.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := sharp_engine proto client cli server benchmarks demo examples tests
+SOURCES := sharp_engine proto client cli server benchmarks devtools demo examples tests
 FORGET ?= 3
 
 .DEFAULT_GOAL := help
@@ -51,7 +51,7 @@ readme: env ## the README's measured tables, from benchmarks/results
 	$(BIN)/python -m benchmarks.readme
 
 test-clients: env ## stock clients of other projects against a running server; needs npm, so not part of `make test`
-	$(BIN)/python tests/stock_clients/run.py
+	$(BIN)/python -m tests.stock_clients.run
 
 image-check: env ## the container, built on a stand-in base and run; needs root, buildah, debootstrap, podman and runc
 	$(BIN)/python -m tests.docker.image_check

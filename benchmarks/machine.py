@@ -40,15 +40,6 @@ def describe(facts: dict[str, Any]) -> str:
     return f"{facts['cpu']}, {facts['cores']} cores, torch on {facts['threads']} of them, {facts['system']}"
 
 
-def resident_bytes(process: int | str = "self") -> int | None:
-    """Memory that a process holds in RAM now; absent where the system does not say, or there is no such process."""
-    try:
-        pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def _cpu_model() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

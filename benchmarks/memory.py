@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import resident_bytes
-
 _WARM_UP = 0.3
 """Share of the run, from its start, that the line leaves out: caches fill, libraries load."""
 _FEWEST = 4
@@ -78,11 +76,10 @@ class Memory:
     front: Trace = field(default_factory=Trace)
     trainer: Trace = field(default_factory=Trace)
 
-    def sample(self, place: float, front: int, trainer: int | None) -> None:
-        """Look at both processes now."""
-        self.front.add(place, resident_bytes(front))
-        if trainer is not None:
-            self.trainer.add(place, resident_bytes(trainer))
+    def sample(self, place: float, front: int | None, trainer: int | None) -> None:
+        """Note what both processes hold now, in bytes, as `ServerProcess.memory` tells it."""
+        self.front.add(place, front)
+        self.trainer.add(place, trainer)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

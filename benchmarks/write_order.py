@@ -15,11 +15,7 @@ import json
 import queue
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,6 +29,7 @@ from rich.console import Console
 from benchmarks.errors import BenchmarkError
 from benchmarks.machine import machine, versions
 from benchmarks.result import write_json
+from devtools.server_process import ServerProcess
 from sharp.v1 import (
     admin_pb2_grpc,
     episode_pb2,
@@ -191,43 +188,20 @@ def traced(folder: Path, batches: int, episodes: int) -> tuple[list[Call], list[
     """Teach a learner on a server under strace; returns the trace and what the client was told, byte for byte."""
     if shutil.which("strace") is None:
         raise BenchmarkError("strace is not installed")
-    trace, ports = folder / "trace", folder / "ports.json"
-    settings = {
-        "data.folder": folder / "data",
-        "listen.port": 0,
-        "listen.http_port": -1,
-        "listen.port_file": ports,
-        "trainer.niceness": 0,
-    }
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    command = ["strace", "-f", "-y", "-xx", "-s", "200000", "-e", f"trace={_CALLS}", "-o", str(trace)]
-    process = subprocess.Popen([*command, sys.executable, "-m", "sharp_server", *words], stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 300.0
-        while not ports.exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise BenchmarkError("the server did not start under strace: is tracing allowed here?")
-            time.sleep(0.1)
-        told = _teach(ports, batches, episodes)
-    finally:
-        # strace passes no signal on: the server, its only child, is told itself.
-        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-            subprocess.run(["kill", "-TERM", child], check=False)
-        try:
-            process.wait(120.0)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+    trace = folder / "trace"
+    strace = ["strace", "-f", "-y", "-xx", "-s", "200000", "-e", f"trace={_CALLS}", "-o", str(trace)]
+    with ServerProcess(folder, {"trainer.niceness": 0}, wrapper=strace).start() as server:
+        told = _teach(server.address, batches, episodes)
     with trace.open(encoding="latin-1") as file:
         return parse(iter(file)), *told
 
 
-def _teach(ports: Path, batches: int, episodes: int) -> tuple[list[Acknowledged], list[Told]]:
+def _teach(address: str, batches: int, episodes: int) -> tuple[list[Acknowledged], list[Told]]:
     """One batch at a time, each waited for, through the bare stubs: the bytes of every answer are needed."""
     acknowledged: list[Acknowledged] = []
     told: list[Told] = []
     rng = np.random.default_rng(0)
-    with grpc.insecure_channel(f"127.0.0.1:{json.loads(ports.read_text())['port']}") as channel:
+    with grpc.insecure_channel(address) as channel:
         admin, learning = admin_pb2_grpc.AdminStub(channel), learning_pb2_grpc.LearningStub(channel)
         layers = json.dumps([{"kind": "linear", "units": 40}] * 3)
         overrides = {"architecture.kind": "mlp", "architecture.layers": layers, "training.phases": "2"}

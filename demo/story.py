@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from demo.plain_network import PlainNetwork
 from demo.record import LEAST_ACCURACY, Episode, Record, percent
-from demo.server import Server
 from demo.view import Lesson, View
+from devtools.server_process import ServerProcess
 from sharp_cli.data import LabelledData, Part, load
 from sharp_client import Client, Learner, LearnStream, Prediction
 from sharp_engine import preset
@@ -35,7 +35,7 @@ class Story:
         self._episodes = everything.part(Part.TRAIN).episodes(CLASSES_PER_EPISODE, seed)[:episodes]
         self._test = everything.part(Part.TEST)
         self._forget, self._seed, self._view = forget, seed, view
-        self._server = Server(folder)
+        self._server = ServerProcess(folder, as_command=True)
         self._plain = PlainNetwork(preset("default"), everything.x.shape[1:], len(everything.classes), seed)
         self.record = Record(test_examples=len(self._test))
 
@@ -46,13 +46,13 @@ class Story:
         with self._server as server:
             view.heading("A server, with its storage in a folder")
             with view.working("starting sharp serve"):
-                address = server.start()
-            view.line(f"sharp serve listens on {address}")
-            with Client(address) as client:
+                server.start()
+            view.line(f"sharp serve listens on {server.address}")
+            with Client(server.address) as client:
                 self._learn(client)
                 before, version = self._take_snapshot(client)
-            address = self._kill_and_restart()
-            with Client(address) as client:
+            self._kill_and_restart()
+            with Client(server.address) as client:
                 self._compare(client.learner(NAME), before, version)
                 self._forget_class(client.learner(NAME))
             view.heading("The end")
@@ -122,11 +122,11 @@ class Story:
         self._view.line(f"snapshot {snapshot.id}: version {snapshot.model_version}, {snapshot.size_bytes:,} bytes")
         return learner.predict(self._test.x, novelty=True), snapshot.model_version
 
-    def _kill_and_restart(self) -> str:
+    def _kill_and_restart(self) -> None:
         self._server.kill()
         self._view.line("the server was killed with SIGKILL: nothing is left of it but its folder")
         with self._view.working("starting it again from there"):
-            return self._server.start()
+            self._server.start()
 
     def _compare(self, learner: Learner, before: Prediction, version: int) -> None:
         after = learner.predict(self._test.x, novelty=True)

@@ -11,12 +11,18 @@ from pathlib import Path
 from benchmarks.crash.checks import Violations, at_death
 from benchmarks.crash.clients import App, Producer
 from benchmarks.crash.options import CrashOptions
-from benchmarks.crash.processes import CrashServer
 from benchmarks.crash.proxy import Line
 from benchmarks.crash.stream import NumberedStream
 from benchmarks.errors import BenchmarkError
+from devtools.server_process import ONE_THREAD, ServerProcess
 
 KINDS = ("server", "trainer", "connection")
+_SETTINGS = {
+    "data.snapshots_kept": 1_000_000,  # every version's snapshot is kept, to be asked afterwards
+    "trainer.retry_seconds": 0.1,
+    "trainer.attempts": 1000,
+    "trainer.niceness": 0,
+}
 
 
 class Chaos:
@@ -28,8 +34,8 @@ class Chaos:
         self.folder, self._stream, self._options, self.violations = folder, stream, options, found
         self._lines = dict(zip(("producer's connection", "app's connection"), lines, strict=True))
         self._random = random.Random(f"chaos {options.seed}")
-        self.server = CrashServer(folder)
-        self._connect(self.server.port(options.patience))
+        self.server = ServerProcess(folder, _SETTINGS, environment=ONE_THREAD)
+        self.start_server()
         self.kills: Counter[str] = Counter()
         self.slowest = 0.0
         """Longest time from a kill until something was acknowledged or learned again, in seconds."""
@@ -75,16 +81,15 @@ class Chaos:
 
     def _kill_while_starting(self, producer: Producer) -> None:
         """A kill before the restarted server has taken up its folder."""
-        with self.server:
-            self.server = CrashServer(self.folder)
+        self.server.start(wait=False)
         time.sleep(self._random.uniform(0.0, 4.0))
         self.kill_server(lambda: producer.acknowledged, "server while starting")
 
     def start_server(self) -> None:
-        """The next one on the same folder."""
-        with self.server:
-            self.server = CrashServer(self.folder)
-        self._connect(self.server.port(self._options.patience))
+        """Start the server, for the first time or again on the same folder, and let the clients reach it."""
+        self.server.start(wait=False)
+        self.server.wait_until_ready(self._options.patience)
+        self._connect(self.server.port)
 
     def _cut(self) -> None:
         name = self._random.choice(list(self._lines))

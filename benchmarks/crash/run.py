@@ -101,8 +101,8 @@ def _run(options: CrashOptions, folder: Path, tell: Tell) -> CrashResult:
                 for name in (LEARNER, CALM):
                     client.export_snapshot(name, folder / f"{name}.safetensors")
         finally:
-            with chaos.server:
-                pass
+            if chaos.server.running:
+                chaos.server.stop()
     tell(chaos.done, "checking")
     result.examples_learned = checks.in_the_end(folder / "data", stream, last, options, app, found)
     result.tensors = checks.compare(folder / f"{LEARNER}.safetensors", folder / f"{CALM}.safetensors", found)

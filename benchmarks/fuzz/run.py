@@ -150,7 +150,7 @@ def _round(attacker: Attacker, result: FuzzResult, options: FuzzOptions, number:
         if not world.alive:
             attacker.violations.append({"what": name, "found": "the server died", "sent": ""})
             return
-        result.memory.sample(attacker.messages / PER_UNIT, world.server.pid, world.server.trainer)
+        result.memory.sample(attacker.messages / PER_UNIT, *world.server.memory())
 
 
 def _twice_if_paused(work: Callable[[], Any], attacker: Attacker) -> None:
@@ -171,7 +171,7 @@ def _count(result: FuzzResult, name: str, number: int) -> None:
 def _see_what_is_left(world: World, result: FuzzResult) -> None:
     """Whether what was planted is as it was, now and after a restart, and what the log says."""
     if not world.alive:
-        result.exit_code = world.server.process.returncode
+        result.exit_code = world.server.exit_code
         result.log_faults = world.log_faults()
         return
     result.trainer_restarts = world.client.get_server_status().trainer.restarts

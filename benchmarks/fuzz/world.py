@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.fuzz import seeds
 from benchmarks.fuzz.methods import Method, offered
 from benchmarks.fuzz.snapshots import Parts
-from benchmarks.serving.processes import Cores, Server
+from devtools.server_process import ONE_THREAD, ServerProcess
 from sharp_client import Client, LearnerNotFoundError
 
 PLANTED = (seeds.PLANTED, "pictures")
@@ -33,7 +33,9 @@ SETTINGS = {
     "limits.snapshot_bytes": 160 << 20,
     "limits.kept_snapshots": 10,
     "trainer.memory_bytes": 6 << 30,
+    "trainer.niceness": 10,
     "trainer.retry_seconds": 0.05,
+    "log.level": "warning",
     "stop.grace_seconds": 10,
 }
 
@@ -56,24 +58,23 @@ class World:
         self._exits.close()
 
     def _start(self) -> None:
-        self.server = self._exits.enter_context(Server(self.folder, Cores(), 10, SETTINGS))
+        self.server = self._exits.enter_context(ServerProcess(self.folder, SETTINGS, environment=ONE_THREAD).start())
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
         self.channel = self._exits.enter_context(grpc.insecure_channel(self.server.address, options))
         self.client = self._exits.enter_context(Client(self.server.address, timeout=_WAIT))
         self.methods: tuple[Method, ...] = offered(self.channel)
 
-    def restart(self) -> int:
+    def restart(self) -> int | None:
         """End the server as an operator would, start it again on the same folder; returns its exit code."""
         server = self.server
         self._exits.close()
         self._start()
-        code: int = server.process.returncode
-        return code
+        return server.exit_code
 
     @property
     def alive(self) -> bool:
         """Whether the server still runs."""
-        return self.server.process.poll() is None
+        return self.server.running
 
     # ---- what must stay ---------------------------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ class World:
     def log_faults(self) -> list[str]:
         """Lines of the server's log that speak of a fault of its own."""
         marks = ("incident", "Traceback", "never retrieved", "Unexpected", "Exception in callback", "unhandled")
-        text = (self.folder / "server.log").read_text(encoding="utf-8", errors="replace")
+        text = self.server.log.read_text(encoding="utf-8", errors="replace")
         return [line for line in text.splitlines() if any(mark in line for mark in marks)]
 
 

@@ -20,7 +20,7 @@ from benchmarks.machine import machine, versions
 from benchmarks.memory import Memory
 from benchmarks.serving.bench import images_of, payload, teach_all
 from benchmarks.serving.options import Sizes
-from benchmarks.serving.processes import LoadGenerator, Program, Server, choose_cores
+from benchmarks.serving.processes import LoadGenerator, MeasuredServer, Program, choose_cores
 from sharp_client import Client
 
 SHARE = 0.8
@@ -130,7 +130,10 @@ def run(options: LoadOptions, tell: Tell = lambda _, __: None) -> LoadResult:
     order = {"payload": payload(images, 1)}
     with tempfile.TemporaryDirectory(prefix="sharp-load-") as place:
         folder = Path(place)
-        with Server(folder, cores, 10, {"limits.streams": 2000}) as server, LoadGenerator(folder, cores) as load:
+        with (
+            MeasuredServer(folder, cores, 10, {"limits.streams": 2000}).start() as server,
+            LoadGenerator(folder, cores) as load,
+        ):
             tell(0.0, "teaching")
             with Client(server.address) as client:
                 teach_all(client, images, sizes)
@@ -148,11 +151,11 @@ def run(options: LoadOptions, tell: Tell = lambda _, __: None) -> LoadResult:
                 _load(load, order, server, result, tell)
             result.company = dict(company.done)
             result.company_failures, result.company_exhausted = dict(company.failures), dict(company.exhausted)
-        result.exit_code = server.process.returncode
+        result.exit_code = server.exit_code
     return result
 
 
-def _load(load: LoadGenerator, order: dict[str, Any], server: Server, result: LoadResult, tell: Tell) -> None:
+def _load(load: LoadGenerator, order: dict[str, Any], server: MeasuredServer, result: LoadResult, tell: Tell) -> None:
     """Ask at the fixed rate until the time is over."""
     options, begun = result.options, time.perf_counter()
     while (passed := time.perf_counter() - begun) < 60.0 * options.minutes:
@@ -160,8 +163,8 @@ def _load(load: LoadGenerator, order: dict[str, Any], server: Server, result: Lo
         found = load.ask({**order, "rate": result.rate, "seconds": options.slice_seconds})
         _note(result, found)
         result.p99_by_slice.append(float(np.percentile(found["latencies"] or [float("nan")], 99)))
-        result.connections_seen = max(result.connections_seen, connections_of(int(server.address.split(":")[1])))
-        result.memory.sample((time.perf_counter() - begun) / 60.0, server.pid, server.trainer)
+        result.connections_seen = max(result.connections_seen, connections_of(server.port))
+        result.memory.sample((time.perf_counter() - begun) / 60.0, *server.memory())
     result.seconds = time.perf_counter() - begun
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from benchmarks.serving.bench import Bench
 from benchmarks.serving.comparison import Measured, Throughput, in_turns
 from benchmarks.serving.options import INGEST_TARGET
-from benchmarks.serving.processes import cpu_seconds, on_cores
+from benchmarks.serving.processes import on_cores
+from devtools.process_stats import cpu_seconds
 from sharp_server import schema
 
 _LEARNER = "ingest"

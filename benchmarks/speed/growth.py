@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import synthetic
-from benchmarks.machine import resident_bytes
 from benchmarks.speed.timing import Spent, spent_on
+from devtools.process_stats import resident_bytes
 from sharp_engine import Learner, LearnerConfig
 
 TARGET = 1.2

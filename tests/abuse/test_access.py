@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from sharp_server import access
 from sharp_server.config import ConfigurationError, ListenConfig, ServerConfig, TrustConfig
 from sharp_server.errors import Refusal
 from tests.abuse.certificates import DAY, NOW, Authority
-from tests.server.running import Failure, Server, environment
+from tests.server.running import Failure, Server
 
 TOKENS = {"predict": "p-secret", "learn": "l-secret", "admin": "a-secret"}
 ANY = "any"
@@ -204,13 +202,10 @@ def test_it_listens_on_loopback_as_it_is(host: str) -> None:
     assert ServerConfig(listen=ListenConfig(host=host)).listen.loopback
 
 
-def test_a_server_that_may_not_listen_does_not_start(tmp_path: Path) -> None:
-    words = ["--set", "listen.host=0.0.0.0", "--set", f"data.folder={tmp_path / 'data'}", "--set", "listen.port=0"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "sharp_server", *words], env=environment(), capture_output=True, text=True, timeout=120
-    )
-    assert ended.returncode == 2 and "lets others in" in ended.stderr
-    assert not (tmp_path / "data").exists()
+def test_a_server_that_may_not_listen_does_not_start(serve: Callable[..., Server]) -> None:
+    server = serve(wait=False, listen__host="0.0.0.0")
+    assert server.process.wait(120) == 2 and "lets others in" in server.log.read_text()
+    assert not server.data.exists()
 
 
 # ---- TLS --------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from benchmarks.fuzz.attack import Attacker
 from benchmarks.fuzz.methods import KNOWN
 from benchmarks.fuzz.pictures import bombs
 from benchmarks.fuzz.run import FuzzOptions
-from benchmarks.machine import resident_bytes
+from devtools.process_stats import resident_bytes
 from sharp.v1 import prediction_pb2, tensor_pb2
 
 GROWTH = 200e6

@@ -20,7 +20,8 @@ import promql_parser
 import pytest
 import yaml
 
-from tests.server.running import Server, environment
+from devtools.server_process import ONE_THREAD, clone_environment
+from tests.server.running import Server
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -36,13 +37,14 @@ class Operator:
     def bash(self, script: str) -> str:
         paths = [sysconfig.get_path("scripts"), os.environ["PATH"]]
         variables = {"SHARP_ADDRESS": f"localhost:{self.server.port}", "PATH": os.pathsep.join(paths)}
-        variables["PYTHONPATH"] = os.pathsep.join(
-            [environment()["PYTHONPATH"], str(ROOT / "client"), str(ROOT / "cli")]
-        )
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script], cwd=self.folder, env={**environment(), **variables},
-            capture_output=True, text=True, timeout=240,
-        )  # fmt: skip
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=self.folder,
+            env=clone_environment({**ONE_THREAD, **variables}),
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
         assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
         return done.stdout
 
