@@ -1,7 +1,7 @@
 # Everything a newcomer or CI runs. Each target makes .venv by itself where it is missing or older than pyproject.toml.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := sharp_engine proto client cli server benchmarks devtools demo examples tests
+SOURCES := sharp_engine proto client cli server benchmarks reliability devtools demo examples tests
 FORGET ?= 3
 
 .DEFAULT_GOAL := help
@@ -48,7 +48,7 @@ generate: env ## the stubs, from proto/
 	$(BIN)/python proto/generate.py
 
 readme: env ## the README's measured tables, from benchmarks/results
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m benchmarks.reporting.measured_tables
 
 test-clients: env ## stock clients of other projects against a running server; needs npm, so not part of `make test`
 	$(BIN)/python -m tests.stock_clients.run

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import synthetic
-from benchmarks.data import Images
+from benchmarks.datasets import Images, synthetic
 from benchmarks.serving.options import ServingOptions, Sizes
 from benchmarks.serving.processes import Cores, EmptyService, LoadGenerator, MeasuredServer, choose_cores, on_cores
 from sharp.v1 import prediction_pb2, tensor_pb2

@@ -161,16 +161,16 @@ class MeasuredServer(ServerProcess):
 
 
 class EmptyService(Program):
-    """See `empty.py`."""
+    """See `empty_service.py`."""
 
     def __init__(self, folder: Path, cores: Cores, *words: str) -> None:
-        super().__init__(["-m", "benchmarks.serving.empty", *words], cores.front, folder / "empty.log")
+        super().__init__(["-m", "benchmarks.serving.empty_service", *words], cores.front, folder / "empty.log")
         self.address = f"127.0.0.1:{self.read()['port']}"
 
 
 class LoadGenerator(Program):
-    """See `load.py`."""
+    """See `load_generator.py`."""
 
     def __init__(self, folder: Path, cores: Cores) -> None:
-        super().__init__(["-m", "benchmarks.serving.load"], cores.load, folder / "load.log")
+        super().__init__(["-m", "benchmarks.serving.load_generator"], cores.load, folder / "load.log")
         self.read()

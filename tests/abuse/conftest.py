@@ -10,8 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "server"))
 
-from benchmarks.fuzz.attack import Attacker
-from benchmarks.fuzz.world import opened
+from reliability.fuzz.attack import Attacker
+from reliability.fuzz.fuzz_target import opened
 from tests.server.conftest import serve
 
 __all__ = ["attacker", "serve"]
@@ -20,5 +20,5 @@ __all__ = ["attacker", "serve"]
 @pytest.fixture(scope="session")
 def attacker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacker]:
     """A server with planted learners, and someone to attack it."""
-    with opened(tmp_path_factory.mktemp("attacked")) as world:
-        yield Attacker(world)
+    with opened(tmp_path_factory.mktemp("attacked")) as target:
+        yield Attacker(target)

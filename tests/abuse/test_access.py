@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from benchmarks.fuzz.methods import Method, offered
-from benchmarks.fuzz.values import TEXTS
+from reliability.fuzz.methods import Method, offered
+from reliability.fuzz.values import TEXTS
 from sharp.v1 import learner_admin_pb2, learning_pb2
 from sharp.v1 import snapshot_pb2 as snap
 from sharp_server import access

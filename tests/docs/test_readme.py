@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import readme
+from benchmarks.reporting import measured_tables as readme
 
 TEXT = readme.README.read_text(encoding="utf-8")
 

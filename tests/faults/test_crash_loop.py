@@ -12,12 +12,12 @@ import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from benchmarks.crash import __main__ as command
-from benchmarks.crash import checks
-from benchmarks.crash.checks import Violations
-from benchmarks.crash.options import LEARNER, CrashOptions
-from benchmarks.crash.stream import NumberedStream
 from benchmarks.errors import OptionError
+from reliability.crash import __main__ as command
+from reliability.crash import checks
+from reliability.crash.checks import Violations
+from reliability.crash.options import LEARNER, CrashOptions
+from reliability.crash.stream import NumberedStream
 from sharp_server import ledger_ingest, ledger_learners, schema
 from sharp_server.ledger_ingest import Arrival
 

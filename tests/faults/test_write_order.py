@@ -1,4 +1,4 @@
-"""The order of writes, as far as one process can see it; `benchmarks.write_order` shows the rest with strace."""
+"""The order of writes, as far as one process can see it; `reliability.write_order` shows the rest with strace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.write_order import Acknowledged, Told, judge, parse
+from reliability.write_order import Acknowledged, Told, judge, parse
 from sharp.v1 import learner_pb2
 from sharp_engine import Learner, preset
 from sharp_server import schema
