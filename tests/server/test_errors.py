@@ -58,7 +58,7 @@ def test_every_reason_can_be_told_with_its_code_and_details(reason: str) -> None
 
 def test_every_reason_that_the_server_gives_is_one_of_the_wire_and_every_one_of_the_wire_is_given() -> None:
     folder = Path(sharp_server.__file__).parent
-    text = "\n".join(path.read_text() for path in folder.glob("*.py"))
+    text = "\n".join(path.read_text() for path in folder.rglob("*.py"))
     given = set(re.findall(r'(?:RpcError|_told|Answer)\(\s*"([A-Z_]+)"', text))
     assert given <= set(REASONS)
     assert set(REASONS) - given == set()

@@ -1,4 +1,4 @@
-"""PNG files from unknown_folders, looked at in full before a decoder sees them.
+"""PNG files from strangers, looked at in full before a decoder sees them.
 
 The decoder (torchvision over libpng) does not survive its own error handling: a PNG with too few pixels ends the
 process. So every way in which libpng could fail is ruled out here: structure, checksums, sizes, the compressed stream
