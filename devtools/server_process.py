@@ -63,7 +63,7 @@ class ServerProcess:
         self.settings: dict[str, object] = {
             "data.folder": self.data,
             "listen.port": 0,
-            "listen.http_port": -1,
+            "http.enabled": False,
             "listen.port_file": self._port_file,
             **settings,
         }
@@ -81,12 +81,10 @@ class ServerProcess:
     def command(self) -> list[str]:
         """The words that start it."""
         if self._as_command:
-            flags = [(f"--{key.replace('.', '-').replace('_', '-')}", value) for key, value in self.settings.items()]
-            start = ["-m", "sharp_cli", "serve"]
+            start, words = ["-m", "sharp_cli", "serve"], [_flag(name, value) for name, value in self.settings.items()]
         else:
-            flags = [("--set", f"{key}={value}") for key, value in self.settings.items()]
-            start = ["-m", "sharp_server"]
-        return [*self._wrapper, sys.executable, *start, *(str(word) for flag in flags for word in flag)]
+            start, words = ["-m", "sharp_server"], [_setting(name, value) for name, value in self.settings.items()]
+        return [*self._wrapper, sys.executable, *start, *(word for pair in words for word in pair)]
 
     def start(self, wait: bool = True) -> Self:
         """Start it, for the first time or again, and wait until it serves if asked to."""
@@ -202,6 +200,19 @@ class ServerProcess:
         """The end of its log."""
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return "\n".join(text.strip().splitlines()[-count:]) or "it wrote nothing"
+
+
+def _flag(name: str, value: object) -> list[str]:
+    """A setting as a flag of `sharp serve`."""
+    flag = name.replace(".", "-").replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    return [f"--{flag}", str(value)]
+
+
+def _setting(name: str, value: object) -> list[str]:
+    """A setting as `python -m sharp_server` takes it."""
+    return ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
 
 
 def _is_trainer(pid: int) -> bool:

@@ -16,7 +16,7 @@ from benchmarks.serving.comparison import Measured, Throughput, in_turns
 from benchmarks.serving.options import INGEST_TARGET
 from benchmarks.serving.processes import on_cores
 from devtools.process_stats import cpu_seconds
-from sharp_server import schema
+from sharp_server.storage.sqlite import schema
 
 _LEARNER = "ingest"
 

@@ -18,7 +18,7 @@ from reliability.crash.stream import NumberedStream
 
 KINDS = ("server", "trainer", "connection")
 _SETTINGS = {
-    "data.snapshots_kept": 1_000_000,  # every version's snapshot is kept, to be asked afterwards
+    "data.automatic_snapshots": 1_000_000,  # every version's snapshot is kept, to be asked afterwards
     "trainer.retry_seconds": 0.1,
     "trainer.attempts": 1000,
     "trainer.niceness": 0,

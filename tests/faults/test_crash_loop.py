@@ -18,8 +18,10 @@ from reliability.crash import checks
 from reliability.crash.checks import Violations
 from reliability.crash.options import LEARNER, CrashOptions
 from reliability.crash.stream import NumberedStream
-from sharp_server import ledger_ingest, ledger_learners, schema
-from sharp_server.ledger_ingest import Arrival
+from sharp_server.storage.sqlite import learners as ledger_learners
+from sharp_server.storage.sqlite import schema
+from sharp_server.storage.sqlite import streams as ledger_ingest
+from sharp_server.storage.sqlite.streams import Arrival
 
 OPTIONS = CrashOptions(batches=2, examples=4)
 

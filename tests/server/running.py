@@ -54,7 +54,8 @@ class Server(ServerProcess):
 
     def __init__(self, folder: Path, **settings: object) -> None:
         for_tests = {
-            "listen.http_port": 0,
+            "http.enabled": True,
+            "http.port": 0,
             "trainer.retry_seconds": 0.1,
             "trainer.niceness": 0,
             "stop.grace_seconds": 5,
