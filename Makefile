@@ -31,7 +31,7 @@ lint: env ## ruff: rules and format
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 
-format: env ## ruff: mend what it can
+format: env ## ruff: fix what it can
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
@@ -47,7 +47,7 @@ unit: env ## the tests alone
 generate: env ## the stubs, from proto/
 	$(BIN)/python proto/generate.py
 
-readme: env ## the README's measured tables, from benchmarks/results
+readme: env ## the measured tables of README.md and docs/benchmarks.md, from benchmarks/results
 	$(BIN)/python -m benchmarks.reporting.measured_tables
 
 test-clients: env ## stock clients of other projects against a running server; needs npm, so not part of `make test`

@@ -1,8 +1,8 @@
 """Measured tables of the documents, written from `benchmarks/results/*.json` by `make readme`.
 
-A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; everything else in the README is left as it is. What kind
-of result a file holds is told by its keys, so a new file of a known kind appears by itself. No figure is computed here
-that is not in the files.
+A table stands between `<!-- NAME -->` and `<!-- /NAME -->` in README.md or docs/benchmarks.md; everything else in them
+is left as it is. What kind of result a file holds is told by its keys, so a new file of a known kind appears by itself.
+No figure is computed here that is not in the files.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reporting.files import write_text
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "benchmarks" / "results"
 
 Results = list[dict[str, Any]]
@@ -30,8 +33,10 @@ _NAMES = {
 
 
 def main() -> int:
-    """Write the tables into the README."""
-    README.write_text(rendered(README.read_text(encoding="utf-8"), load()), encoding="utf-8")
+    """Write the tables into the documents."""
+    results = load()
+    for document in DOCUMENTS:
+        write_text(document, rendered(document.read_text(encoding="utf-8"), results))
     return 0
 
 
@@ -41,7 +46,7 @@ def load(folder: Path = RESULTS) -> Results:
 
 
 def rendered(text: str, results: Results) -> str:
-    """The README with its tables as the results have them.
+    """A document with its tables as the results have them.
 
     >>> print(rendered("<!-- speed -->old<!-- /speed -->", []))
     <!-- speed -->
@@ -60,18 +65,40 @@ def rendered(text: str, results: Results) -> str:
 # ---- the tables -------------------------------------------------------------------------------------------------
 
 
+def headline(results: Results) -> str:
+    """The figures that a newcomer asks for first, one line each."""
+    rows: list[Row] = []
+    for run in _accuracy_runs(results):
+        settings = run["settings"]
+        if settings["preset"] == "default" and run["published"]:
+            rows.append((f"accuracy in %: {_scenario(settings)}", _measured(run), f"SHARP in the paper: {_paper(run)}"))
+    for result in results:
+        for figure in result.get("training", ()):
+            if "episodes" in figure["name"]:
+                ratio = f"{figure['cpu_ratio']:.2f} of its processor time"
+                rows.append((f"learning: {figure['name']}", ratio, "a dense network of the same shape"))
+    for result in results:
+        for figure in result.get("throughput", ()):
+            rate = f"{figure['rate']:,.0f} {figure['unit']}"
+            rows.append((figure["name"], rate, f"{figure['ratio']:.2f} of {figure['ceiling']}"))
+        for state in result.get("latency", {}).get("states", ()):
+            if state["target"] is not None:
+                p99 = f"p99 {1000 * state['p99_seconds']:.1f} ms"
+                rows.append((f"single images, {state['name']}", p99, f"{state['p99_ratio']:.2f} of idle"))
+    for result in results:
+        if "survived" in result:
+            kills = f"{result['survived']} of {sum(result['kills'].values())}"
+            rows.append(("kills survived without loss", kills, "the same weights, bit for bit, as undisturbed"))
+    return _table(("", "measured", "beside"), rows)
+
+
 def accuracy(results: Results) -> str:
     """Average accuracy over all classes after all episodes, beside the paper's."""
     scenarios: dict[str, dict[str, Any]] = {}
-    runs = [result for result in results if "average_accuracy" in result and not result["settings"]["validate"]]
-    known = list(_NAMES)
-    for run in sorted(
-        runs, key=lambda run: known.index(run["settings"]["dataset"]) if run["published"] else len(known)
-    ):
+    for run in _accuracy_runs(results):
         settings = run["settings"]
         row = scenarios.setdefault(_scenario(settings), {"published": run["published"]})
-        seeds = f"{len(run['seeds'])} seed{'s' if len(run['seeds']) > 1 else ''}"
-        row[settings["preset"]] = f"{_percent(run['average_accuracy'], run['std']['average_accuracy'])} ({seeds})"
+        row[settings["preset"]] = _measured(run)
     rows = []
     for name, row in scenarios.items():
         published = row["published"]
@@ -152,16 +179,61 @@ def reliability(results: Results) -> str:
     return _table(("", "measured"), rows)
 
 
+def load_run(results: Results) -> str:
+    """What a server did near its capacity."""
+    rows: list[Row] = []
+    for result in results:
+        if "capacity" not in result:
+            continue
+        rows += [
+            ("requests per second", f"{result['rate']:,.0f} of {result['capacity']:,.0f} possible"),
+            ("for", f"{result['seconds'] / 60:.0f} minutes, {result['requests']:,} requests"),
+            ("p50 and p99", f"{1000 * result['p50_seconds']:.1f} and {1000 * result['p99_seconds']:.1f} ms"),
+        ]
+        if slices := [1000 * part["p99"] for part in result.get("slices", ())]:
+            rows.append(("p99 by slice", f"{min(slices):.1f} to {max(slices):.1f} ms"))
+        rows.append(("failed calls and other faults", "; ".join(result["failures"]) or "none"))
+        for name in ("front", "trainer"):
+            trace = result["memory"][name]
+            rows.append((f"memory of the {name}", f"{trace['last_mb']:,.0f} MB, {_slope(trace)} MB per minute"))
+    return _table(("", "measured"), rows)
+
+
 TABLES: dict[str, Callable[[Results], str]] = {
+    "headline": headline,
     "accuracy": accuracy,
     "speed": speed,
     "serving": serving,
     "reliability": reliability,
+    "load": load_run,
 }
 """By the name of their markers."""
+DOCUMENTS: dict[Path, tuple[str, ...]] = {
+    README: ("headline",),
+    BENCHMARKS: ("accuracy", "speed", "serving", "reliability", "load"),
+}
+"""Which tables stand where."""
 
 
 # ---- inside -----------------------------------------------------------------------------------------------------
+
+
+def _accuracy_runs(results: Results) -> Results:
+    """Runs judged by the test set, in the paper's order of data sets; those that the paper has no figures for last."""
+    known = list(_NAMES)
+    runs = [result for result in results if "average_accuracy" in result and not result["settings"]["validate"]]
+    return sorted(runs, key=lambda run: known.index(run["settings"]["dataset"]) if run["published"] else len(known))
+
+
+def _paper(run: dict[str, Any]) -> str:
+    return _published(run["published"].get("SHARP"))
+
+
+def _slope(trace: dict[str, Any]) -> str:
+    if trace["slope_mb"] is None:
+        return "too few samples for a slope in"
+    interval = trace.get("slope_interval_mb")
+    return f"{trace['slope_mb']:+.2f}" + (f" ({interval[0]:+.2f} to {interval[1]:+.2f})" if interval else "")
 
 
 def _scenario(settings: dict[str, Any]) -> str:
@@ -179,8 +251,10 @@ def _scenario(settings: dict[str, Any]) -> str:
     return ", ".join([*words, *(f"{key} = {value}" for key, value in settings["set"].items())])
 
 
-def _percent(mean: float, std: float) -> str:
-    return f"**{100 * mean:.1f}** ± {100 * std:.1f}"
+def _measured(run: dict[str, Any]) -> str:
+    """Average accuracy in %, with its deviation over seeds."""
+    mean, std, seeds = run["average_accuracy"], run["std"]["average_accuracy"], len(run["seeds"])
+    return f"**{100 * mean:.1f}** ± {100 * std:.1f} ({seeds} seed{'s' if seeds > 1 else ''})"
 
 
 def _published(figure: dict[str, float] | None) -> str:
