@@ -39,7 +39,7 @@ class Story:
         self._plain = PlainNetwork(preset("default"), everything.x.shape[1:], len(everything.classes), seed)
         self.record = Record(test_examples=len(self._test))
 
-    def tell(self) -> Record:
+    def run(self) -> Record:
         """Run it."""
         begun = time.monotonic()
         view = self._view

@@ -79,12 +79,13 @@ class ServerProcess:
 
     @property
     def command(self) -> list[str]:
-        """The words that start it."""
+        """The command that starts it."""
         if self._as_command:
-            start, words = ["-m", "sharp_cli", "serve"], [_flag(name, value) for name, value in self.settings.items()]
+            module, as_flags = ["-m", "sharp_cli", "serve"], _flag
         else:
-            start, words = ["-m", "sharp_server"], [_setting(name, value) for name, value in self.settings.items()]
-        return [*self._wrapper, sys.executable, *start, *(word for pair in words for word in pair)]
+            module, as_flags = ["-m", "sharp_server"], _setting
+        flags = [flag for name, value in self.settings.items() for flag in as_flags(name, value)]
+        return [*self._wrapper, sys.executable, *module, *flags]
 
     def start(self, wait: bool = True) -> Self:
         """Start it, for the first time or again, and wait until it serves if asked to."""

@@ -120,7 +120,7 @@ class Memory:
     trainer: Trace = field(default_factory=Trace)
 
     def sample(self, place: float, front: int | None, trainer: int | None) -> None:
-        """Note what both processes hold now, in bytes, as `ServerProcess.memory` tells it."""
+        """Note what both processes hold now, in bytes, as `ServerProcess.memory` gives them."""
         self.front.add(place, front)
         self.trainer.add(place, trainer)
 

@@ -104,7 +104,7 @@ class Findings:
     acknowledgements: int = 0
     """Each sent after the flush of the log that holds its batch."""
     versions: int = 0
-    """Snapshot flushed, renamed, folder flushed, row written and flushed, then told."""
+    """Snapshot flushed, renamed, folder flushed, row written and flushed, then announced."""
     violations: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,14 +128,14 @@ class Acknowledged:
 
 
 @dataclass(frozen=True)
-class Told:
-    """A version's snapshot by its name, and bytes of the message that told of it, found in no other."""
+class Announced:
+    """A version's snapshot by its name, and bytes of the message that announced it, found in no other."""
 
     snapshot: str
     message: bytes
 
 
-def judge(calls: list[Call], acknowledged: list[Acknowledged], told: list[Told]) -> Findings:
+def judge(calls: list[Call], acknowledged: list[Acknowledged], announced: list[Announced]) -> Findings:
     """Hold the trace against the rules."""
     found = Findings(calls=len(calls))
     for number, item in enumerate(acknowledged, 1):
@@ -144,7 +144,7 @@ def judge(calls: list[Call], acknowledged: list[Acknowledged], told: list[Told])
             found.violations.append(f"acknowledgement {number}: {problem}")
         else:
             found.acknowledgements += 1
-    for version in told:
+    for version in announced:
         problem = _version(calls, version)
         if problem:
             found.violations.append(f"snapshot {version.snapshot}: {problem}")
@@ -170,7 +170,7 @@ def _flushed(calls: list[Call], file: bytes, after: int, before: int, what: str)
     return f"{what} was not flushed in between"
 
 
-def _version(calls: list[Call], version: Told) -> str:
+def _version(calls: list[Call], version: Announced) -> str:
     name = version.snapshot.encode() + b".safetensors"
     renamed = [c for c in calls if c.name.startswith("rename") and name + b'"' in c.text and c.done]
     rows = [
@@ -179,7 +179,7 @@ def _version(calls: list[Call], version: Told) -> str:
         if c.name == "pwrite64" and b"journal.db-wal>" in c.text and version.snapshot.encode() in c.text
     ]
     sent = [c for c in calls if c.name in _SENT and b"journal" not in c.text[:200] and version.message in c.text]
-    for seen, what in ((renamed, "its rename"), (rows, "its row"), (sent, "the message that told of it")):
+    for seen, what in ((renamed, "its rename"), (rows, "its row"), (sent, "the message that announced it")):
         if not seen:
             return f"{what} was not seen"
     temporary = renamed[0].text.split(b'"')[1].rpartition(b"/")[2]
@@ -198,22 +198,22 @@ def _version(calls: list[Call], version: Told) -> str:
 # ---- the run --------------------------------------------------------------------------------------------------------
 
 
-def traced(folder: Path, batches: int, episodes: int) -> tuple[list[Call], list[Acknowledged], list[Told]]:
-    """Teach a learner on a server under strace; returns the trace and what the client was told, byte for byte."""
+def traced(folder: Path, batches: int, episodes: int) -> tuple[list[Call], list[Acknowledged], list[Announced]]:
+    """Teach a learner on a server under strace; returns the trace and what the client received, byte for byte."""
     if shutil.which("strace") is None:
         raise BenchmarkError("strace is not installed")
     trace = folder / "trace"
     strace = ["strace", "-f", "-y", "-xx", "-s", "200000", "-e", f"trace={_CALLS}", "-o", str(trace)]
     with ServerProcess(folder, {"trainer.niceness": 0}, wrapper=strace).start() as server:
-        told = _teach(server.address, batches, episodes)
+        answers = _teach(server.address, batches, episodes)
     with trace.open(encoding="latin-1") as file:
-        return parse(iter(file)), *told
+        return parse(iter(file)), *answers
 
 
-def _teach(address: str, batches: int, episodes: int) -> tuple[list[Acknowledged], list[Told]]:
+def _teach(address: str, batches: int, episodes: int) -> tuple[list[Acknowledged], list[Announced]]:
     """One batch at a time, each waited for, through the bare stubs: the bytes of every answer are needed."""
     acknowledged: list[Acknowledged] = []
-    told: list[Told] = []
+    announced: list[Announced] = []
     rng = np.random.default_rng(0)
     with grpc.insecure_channel(address) as channel:
         admin, learning = admin_pb2_grpc.AdminStub(channel), learning_pb2_grpc.LearningStub(channel)
@@ -241,11 +241,11 @@ def _teach(address: str, batches: int, episodes: int) -> tuple[list[Acknowledged
             answer = next(a for a in answers if a.HasField("event") and a.event.HasField("learned"))
             listed = admin.ListSnapshots(snapshot_pb2.ListSnapshotsRequest(learner="traced")).snapshots
             losses = episode_pb2.EpisodeStatistics(phase_losses=answer.event.learned.statistics.phase_losses)
-            told.append(Told(listed[0].id, losses.SerializeToString()))  # maps may be written in any order
+            announced.append(Announced(listed[0].id, losses.SerializeToString()))  # maps may be written in any order
         kept = admin.CreateSnapshot(snapshot_pb2.CreateSnapshotRequest(learner="traced", note="kept"))
-        told.append(Told(kept.snapshot.id, kept.SerializeToString()))
+        announced.append(Announced(kept.snapshot.id, kept.SerializeToString()))
         requests.put(None)
-    return acknowledged, told
+    return acknowledged, announced
 
 
 @app.command()
@@ -254,7 +254,7 @@ def command(
     episodes: Annotated[int, typer.Option(help="To be learned.")] = 4,
     output: Annotated[Path | None, typer.Option(help="JSON file for the result.")] = None,
 ) -> None:
-    """Show that what is acknowledged or told was flushed to disk before."""
+    """Show that what is acknowledged or announced was flushed to disk before."""
 
     def trace(bar: ProgressBar) -> Findings:
         bar("tracing a server")
@@ -269,7 +269,7 @@ def report(found: Findings) -> Iterator[RenderableType]:
     yield Text(
         f"{found.calls:,} system calls\n"
         f"{found.acknowledgements} acknowledgements sent after the flush of their batch\n"
-        f"{found.versions} snapshots: written, flushed, renamed, folder flushed, row flushed, then told\n"
+        f"{found.versions} snapshots: written, flushed, renamed, folder flushed, row flushed, then announced\n"
         f"{len(found.violations)} in another order"
     )
     for violation in found.violations:

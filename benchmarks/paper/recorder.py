@@ -43,7 +43,7 @@ class Recorder:
         self._cpu_started = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        """Take note of what the engine tells."""
+        """Take note of what the engine reports."""
         if progress.event == "episode-started":
             self._cpu_started = time.process_time()
         size = self.offered - self.learner.pending_examples - self._learned  # of the episode in progress

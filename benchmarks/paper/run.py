@@ -47,8 +47,8 @@ def run(
         learner, finished = _run_seed(options, seed, train, judge, dataset, progress, before)
         if twice:
             before += len(train)
-            told = replace(options, boundaries="explicit")
-            _, beside = _run_seed(told, seed, train, judge, dataset, progress, before)
+            explicit = replace(options, boundaries="explicit")
+            _, beside = _run_seed(explicit, seed, train, judge, dataset, progress, before)
             finished = replace(finished, accuracy_if_given=beside.figures()["average_accuracy"])
         if checks is not None and not learner.pending_examples:
             finished = replace(finished, checks=tuple(checks.run_all(learner)))
@@ -89,7 +89,7 @@ def _run_seed(
     if learner.pending_examples:
         try:
             learner.end_episode(observer=recorder)
-        except NoPositivePairError:  # a tail without two examples of one class: told as unlearned below
+        except NoPositivePairError:  # a tail without two examples of one class: counted as unlearned below
             pass
     if not recorder.records:
         raise BenchmarkError(f"seed {seed}: {len(train)} examples, and none could be learned from")

@@ -20,7 +20,7 @@ WIDTH = 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 42, 12, 12, 38
 
 _MOST_NAMED = 30
-"""Rows and columns of a heat map that are named; larger maps tell by tooltip only."""
+"""Rows and columns of a heat map that are named; larger maps name them in tooltips only."""
 
 _LONGEST_NAME = 12
 """Letters of a name in a heat map."""
@@ -116,8 +116,8 @@ def heat_map(
         for j, value in enumerate(row):
             if math.isnan(value) or (not named and value == 0.0):
                 continue
-            told = tip.format(row=rows[i], column=columns[j], value=f"{100 * value:.1f} %")
-            parts.append(_cell(left + j * size, 6 + i * size, size, value, told))
+            tooltip = tip.format(row=rows[i], column=columns[j], value=f"{100 * value:.1f} %")
+            parts.append(_cell(left + j * size, 6 + i * size, size, value, tooltip))
     if named:
         for i, name in enumerate(rows):
             parts.append(_text("tick", left - 5, 6 + (i + 0.5) * size + 4, _short(name), anchor="end"))

@@ -1,7 +1,7 @@
 """Measured tables of the documents, written from `benchmarks/results/*.json` by `make readme`.
 
 A table stands between `<!-- NAME -->` and `<!-- /NAME -->` in README.md or docs/benchmarks.md; everything else in them
-is left as it is. What kind of result a file holds is told by its keys, so a new file of a known kind appears by itself.
+is left as it is. Its keys say what kind of result a file holds, so a new file of a known kind appears by itself.
 No figure is computed here that is not in the files.
 """
 

@@ -1,7 +1,7 @@
 """What every command line of a benchmark or a reliability run shares: one progress bar, one report, one result file.
 
 A command reads its options and hands `execute` three functions: one that runs, one that shows the result, and one that
-tells whether the result is a failure. Exit codes are the same everywhere: 0 done, 1 a promise or a check was broken, 2
+says whether the result is a failure. Exit codes are the same everywhere: 0 done, 1 a promise or a check was broken, 2
 it could not run.
 """
 
@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 import sharp_client
 import sharp_engine
@@ -25,7 +26,7 @@ _CANNOT_RUN = (BenchmarkError, ServerProcessError, sharp_client.SharpError, shar
 
 
 class ReportProgress(Protocol):
-    """How a run tells what it is doing, how far it is, and how far it has to go, in a unit of its own."""
+    """How a run says what it is doing, how much is done, and of how much, in a unit of its own."""
 
     def __call__(self, text: str, done: float | None = None, total: float | None = None) -> None:
         """What is left out stays as it was."""
@@ -49,6 +50,7 @@ class ProgressBar:
             TextColumn("left"),
             TimeRemainingColumn(),
             console=console,
+            transient=True,
         )
         self._task: TaskID = self._progress.add_task("starting", total=None)
 
@@ -97,7 +99,7 @@ def execute(
         with ProgressBar(console) as bar:
             result = run(bar)
     except _CANNOT_RUN as error:
-        Console(stderr=True).print("[bold red]cannot run:[/]", str(error), highlight=False)
+        Console(stderr=True).print(Text.assemble(("cannot run: ", "bold red"), str(error)))
         raise typer.Exit(2) from None
     console.print(*show(result), sep="\n")
     if output is not None:

@@ -1,7 +1,7 @@
 """Bytes per second that are taken durably, beside writing them to SQLite without gRPC.
 
 The other side writes the same blobs with the journal's own settings, to a file beside the journal, in transactions of
-as many batches as the server put into one: an acknowledgement follows each commit, so counting those tells.
+as many batches as the server put into one: an acknowledgement follows each commit, so their number shows it.
 """
 
 from __future__ import annotations

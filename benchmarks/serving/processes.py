@@ -86,11 +86,11 @@ def on_cores(cores: frozenset[int]) -> Iterator[None]:
 class Program:
     """A Python process that we started; ended with the context."""
 
-    def __init__(self, words: Sequence[str], cores: frozenset[int], log: Path) -> None:
+    def __init__(self, argv: Sequence[str], cores: frozenset[int], log: Path) -> None:
         self._log_path = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, *words],
+                [sys.executable, *argv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -163,8 +163,8 @@ class MeasuredServer(ServerProcess):
 class EmptyService(Program):
     """See `empty_service.py`."""
 
-    def __init__(self, folder: Path, cores: Cores, *words: str) -> None:
-        super().__init__(["-m", "benchmarks.serving.empty_service", *words], cores.front, folder / "empty.log")
+    def __init__(self, folder: Path, cores: Cores, *flags: str) -> None:
+        super().__init__(["-m", "benchmarks.serving.empty_service", *flags], cores.front, folder / "empty.log")
         self.address = f"127.0.0.1:{self.read()['port']}"
 
 

@@ -20,7 +20,7 @@ PATIENT = Retry(initial_delay=0.05, largest_delay=0.5, resume_for=600.0)
 
 
 class _InBackground:
-    """A thread that ends when told to; what it fails with is raised to whoever ends it."""
+    """A thread that ends when asked to; what it fails with is raised to whoever ends it."""
 
     def __init__(self, address: str, timeout: Timeout) -> None:
         self.client = Client(address, retry=PATIENT, timeout=timeout)
@@ -81,7 +81,7 @@ class Producer(_InBackground):
         return 0 if self._call is None else self._call.resumptions
 
     def work(self) -> None:
-        """Send until told to end, then finish the episode and wait until all are learned."""
+        """Send until asked to end, then finish the episode and wait until all are learned."""
         with self.client.learn(LEARNER, stream_id=STREAM_ID, create=False) as call:
             self._call = call
             while not (self._ending.is_set() and self._stream.is_mark(max(1, self.sent))):
@@ -99,7 +99,7 @@ class Producer(_InBackground):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the app was told."""
+    """One answer that the app got."""
 
     version: int
     episodes: int
@@ -108,7 +108,7 @@ class Answer:
 
 
 class App(_InBackground):
-    """Asks about the same examples again and again, and writes down what it is told."""
+    """Asks about the same examples again and again, and keeps the answers."""
 
     def __init__(self, address: str, stream: NumberedStream, clock: Callable[[], float] = time.time) -> None:
         super().__init__(address, Timeout(call=10.0))
@@ -125,10 +125,10 @@ class App(_InBackground):
         self.newest = 0
 
     def work(self) -> None:
-        """Ask until told to end."""
+        """Predict until asked to end."""
         while not self._ending.is_set():
             try:
-                told = self.client.predict(LEARNER, self._probes)
+                answer = self.client.predict(LEARNER, self._probes)
             except NothingLearnedError:
                 self.nothing_learned = self._clock()
             except (UnavailableError, DeadlineError):
@@ -138,9 +138,9 @@ class App(_InBackground):
                     return
                 raise AssertionError(f"the app met something that it should not: {error!r}") from error
             else:
-                version = told.model_version
-                labels, distances = tuple(map(str, told.labels)), tuple(map(float, told.distances))
-                self.answers[Answer(version, told.episodes_learned, labels, distances)] += 1
+                version = answer.model_version
+                labels, distances = tuple(map(str, answer.labels)), tuple(map(float, answer.distances))
+                self.answers[Answer(version, answer.episodes_learned, labels, distances)] += 1
                 self.first.setdefault(version, self._clock())
                 if version < self.newest:
                     self.backwards.append((self.newest, version))

@@ -1,4 +1,4 @@
-"""The line between clients and server: a TCP proxy on loopback that can be told to cut its connections.
+"""The line between clients and server: a TCP proxy on loopback that can cut its connections.
 
 A cut is a reset in the middle of whatever is on its way: bytes in the buffers are lost, as when a cable is pulled.
 """

@@ -51,7 +51,7 @@ def tables(result: FuzzResult) -> Iterator[RenderableType]:
     for failure in result.failures:
         yield Text(failure, style="bold red")
     if not result.failures:
-        yield Text("nothing broke: no fault, nothing told, planted learners as before", style="bold green")
+        yield Text("nothing broke: no fault, nothing revealed, planted learners as before", style="bold green")
     yield Text(describe(machine()), style="dim")
 
 

@@ -1,7 +1,7 @@
 """What came back from one call, and whether a server may answer so.
 
 It may refuse in any way that says why. It may not fault (INTERNAL, UNKNOWN), break off (UNAVAILABLE), leave a caller
-without an answer, or tell of its files and its code.
+without an answer, or reveal its files and its code.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def judge(method: Method, answer: Answer, secret: bytes, may_wait: bool = False)
     for text in (answer.message.encode(), answer.trailers, *answer.parts):
         for telltale in (*_TELLTALES, secret):
             if telltale in text:
-                raise Violation(f"{method.path} told {telltale!r} in {text[:300]!r}")
+                raise Violation(f"{method.path} revealed {telltale!r} in {text[:300]!r}")
     for failure in _failures(method, answer):
         if failure.reason == errors_pb2.INTERNAL_ERROR or failure.reason == 0:
             raise Violation(f"{method.path} answered an item of a stream with INTERNAL: {failure.message[:300]}")

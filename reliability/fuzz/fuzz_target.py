@@ -147,7 +147,7 @@ def _pictures() -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[FuzzTarget]:
-    """A target in a folder of its own name, which must never be told."""
+    """A target in a folder with a name that must never leave the server."""
     place = folder / "data-of-the-server-3f9a"
     place.mkdir()
     with FuzzTarget(place) as target:

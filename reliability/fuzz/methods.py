@@ -1,4 +1,4 @@
-"""Every method that a server offers, as it tells by reflection itself, so that none can be forgotten."""
+"""Every method that a server offers, as listed by its own reflection, so that none can be forgotten."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Method:
 
 
 def offered(channel: grpc.Channel, metadata: Any = None) -> tuple[Method, ...]:
-    """The methods of all services that the server behind a channel tells of."""
+    """The methods of all services that the server behind a channel lists."""
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     question = reflection_pb2.ServerReflectionRequest(list_services="")
     answer = next(iter(stub.ServerReflectionInfo(iter([question]), timeout=60, metadata=metadata)))

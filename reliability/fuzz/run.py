@@ -19,7 +19,7 @@ from reliability.fuzz.fuzz_target import FuzzTarget, opened
 from reliability.memory import Memory
 
 PER_UNIT = 10_000
-"""Slopes of memory are told per this many messages."""
+"""Slopes of memory are given per this many messages."""
 GROWTH_BOUND = 150.0
 """Megabytes that a process may grow by after the warm-up, over the whole run."""
 
@@ -64,7 +64,7 @@ class FuzzResult:
     def failures(self) -> list[str]:
         """Everything that must not be, in words; empty: the server held."""
         found = [f"{v['what']}: {v['found']}" for v in self.violations]
-        found += [f"the log tells of a fault: {line[:300]}" for line in self.log_faults]
+        found += [f"the log reports a fault: {line[:300]}" for line in self.log_faults]
         for name, trace in (("front", self.memory.front), ("trainer", self.memory.trainer)):
             if trace.growth > GROWTH_BOUND:
                 found.append(f"the {name} grew by {trace.growth:.0f} MB, more than {GROWTH_BOUND:.0f}")

@@ -31,7 +31,7 @@ SMALL = {
 
 
 def examples(count: int = 16, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Vectors of two classes that are easily told apart, one after the other."""
+    """Vectors of two classes that are easy to tell apart, one after the other."""
     rng = np.random.default_rng(seed)
     x = 0.1 * rng.random((count, FEATURES))
     x[::2, : FEATURES // 2] += 0.8

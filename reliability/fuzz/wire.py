@@ -81,7 +81,7 @@ def send_garbage(target: FuzzTarget, rng: random.Random) -> int:
                     while piece := connection.recv(65536):
                         heard += piece
                 if b"Traceback" in heard or target.secret in heard or b"root:" in heard:
-                    raise Violation(f"the port told {heard[:300]!r}")
+                    raise Violation(f"the port revealed {heard[:300]!r}")
     still_answers(target)
     return connections
 

@@ -1,7 +1,7 @@
 """A process that holds many connections at the same time and asks over each of them now and then.
 
-Takes one order as a JSON line; says so when all connections are up; holds them until its input ends, then tells what
-became of its questions.
+Takes one order as a JSON line, reports when all connections are up, holds them until its input ends, and then reports
+how its calls ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMEOUT = 60.0
 
 
 async def hold(order: dict[str, Any], ended: asyncio.Event) -> dict[str, Any]:
-    """Connect, ask once over every connection, then again and again in turn until told to end."""
+    """Connect, ask once over every connection, then again and again in turn until asked to end."""
     codes: Counter[str] = Counter()
     messages: dict[str, str] = {}
     data = base64.b64decode(order["payload"])
@@ -40,7 +40,7 @@ async def hold(order: dict[str, Any], ended: asyncio.Event) -> dict[str, Any]:
 
     for start in range(0, len(channels), 20):  # a few at a time: all at once would be a storm, not idle connections
         await asyncio.gather(*(ask(channel) for channel in channels[start : start + 20]))
-    _say({"connected": len(channels)})
+    _report({"connected": len(channels)})
     number = 0
     while not ended.is_set():
         await ask(channels[number % len(channels)])
@@ -54,8 +54,8 @@ async def hold(order: dict[str, Any], ended: asyncio.Event) -> dict[str, Any]:
     return {"codes": dict(codes), "messages": messages, "still_connected": still}
 
 
-def _say(words: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(words) + "\n")
+def _report(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
@@ -68,7 +68,7 @@ async def _main() -> None:
         loop.call_soon_threadsafe(ended.set)
 
     loop.run_in_executor(None, listen)
-    _say(await hold(order, ended))
+    _report(await hold(order, ended))
 
 
 if __name__ == "__main__":

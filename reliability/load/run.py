@@ -112,7 +112,7 @@ def _idle_connections(
         result.connected = answer["connected"]
         yield
         if holder.process.stdin is None:
-            raise BenchmarkError("the idle connections can't be told to end")
+            raise BenchmarkError("the idle connections can't be asked to end")
         holder.process.stdin.close()
         said = holder.read()
         holder.process.wait()

@@ -58,7 +58,7 @@ def test_a_broken_promise_is_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Record, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record.promise("the predictions are the same", False, "they are not")
-    monkeypatch.setattr(Story, "tell", lambda story: record)
+    monkeypatch.setattr(Story, "run", lambda story: record)
     assert command.main(["--report", str(tmp_path / "report.html")]) == 1
     assert "not every promise held" in capsys.readouterr().out
     assert 'class="broken"><td>✗' in (tmp_path / "report.html").read_text(encoding="utf-8")

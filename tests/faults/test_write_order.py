@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from reliability.write_order import Acknowledged, Told, judge, parse
+from reliability.write_order import Acknowledged, Announced, judge, parse
 from sharp.v1 import learner_pb2
 from sharp_engine import Learner, preset
 from sharp_server.config.model import DataConfig, ServerConfig, TrainerConfig
@@ -143,7 +143,7 @@ RIGHT = r"""
 
 def findings(trace: str) -> Any:
     lines = iter(trace.strip().splitlines())
-    return judge(parse(lines), [Acknowledged(b"plant", b"ack")], [Told("name", b"told")])
+    return judge(parse(lines), [Acknowledged(b"plant", b"ack")], [Announced("name", b"told")])
 
 
 def test_the_judge_of_traces_accepts_the_right_order() -> None:
