@@ -46,8 +46,10 @@ def tables(result: FuzzResult) -> Iterator[RenderableType]:
     yield table
     yield Text("; ".join(f"{count:,} {name}" for name, count in result.wire.items()))
     for name, trace in (("front", result.memory.front), ("trainer", result.memory.trainer)):
-        slope = "too few samples" if trace.slope is None else f"{trace.slope:+.2f} MB per {PER_UNIT:,} messages"
-        yield Text(f"memory of the {name}: {trace.growth:+.1f} MB after the warm-up, {slope}")
+        yield Text(
+            f"memory of the {name}: {trace.growth:+.1f} MB after the warm-up; "
+            f"{trace.describe_slope()} MB per {PER_UNIT:,} messages"
+        )
     for failure in result.failures:
         yield Text(failure, style="bold red")
     if not result.failures:
