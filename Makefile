@@ -31,7 +31,7 @@ lint: env ## ruff: rules and format
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 
-format: env ## ruff: mend what it can
+format: env ## ruff: fix what it can
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
@@ -44,8 +44,9 @@ imports: env ## import-linter: who may import whom
 unit: env ## the tests alone
 	$(BIN)/pytest
 
-generate: env ## the stubs, from proto/
+generate: env ## the stubs, from proto/, and the client for threads, from the one for asyncio
 	$(BIN)/python proto/generate.py
+	$(BIN)/python client/generate.py
 
 readme: env ## the README's measured tables, from benchmarks/results
 	$(BIN)/python -m benchmarks.readme
