@@ -195,7 +195,7 @@ def traced(folder: Path, batches: int, episodes: int) -> tuple[list[Call], list[
     settings = {
         "data.folder": folder / "data",
         "listen.port": 0,
-        "listen.http_port": -1,
+        "http.enabled": "false",
         "listen.port_file": ports,
         "trainer.niceness": 0,
     }

@@ -32,9 +32,9 @@ class Server:
     @property
     def command(self) -> list[str]:
         """What one would type, in the words of this Python."""
-        flags = {"--data-folder": self.folder / "data", "--port": 0, "--http-port": -1, "--port-file": self._ports}
+        flags = {"--data-folder": self.folder / "data", "--port": 0, "--port-file": self._ports}
         words = [str(word) for flag in flags.items() for word in flag]
-        return [sys.executable, "-m", "sharp_cli", "serve", *words]
+        return [sys.executable, "-m", "sharp_cli", "serve", "--no-http-enabled", *words]
 
     def start(self) -> str:
         """Start it and wait until it serves; returns its address."""

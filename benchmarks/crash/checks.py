@@ -20,9 +20,9 @@ from benchmarks.crash.clients import App
 from benchmarks.crash.options import LEARNER, CrashOptions
 from benchmarks.crash.stream import NumberedStream
 from sharp_engine import Learner
-from sharp_server import schema
-from sharp_server.folders import SUFFIX, sha256_of
-from sharp_server.ledger_ingest import account
+from sharp_server.storage.data_folder import SUFFIX, sha256_of
+from sharp_server.storage.sqlite import schema
+from sharp_server.storage.sqlite.streams import account
 
 _CLOSE = 1e-5
 """Distances of one version may differ by this: requests that come together are computed together."""

@@ -23,9 +23,9 @@ class CrashServer(Program):
         self._ports.unlink(missing_ok=True)
         settings = {
             "data.folder": folder / "data",
-            "data.snapshots_kept": _EVERY_SNAPSHOT,
+            "data.automatic_snapshots": _EVERY_SNAPSHOT,
             "listen.port": 0,
-            "listen.http_port": -1,
+            "http.enabled": "false",
             "listen.port_file": self._ports,
             "trainer.retry_seconds": 0.1,
             "trainer.attempts": 1000,

@@ -25,13 +25,13 @@ _WAIT = 120.0
 _KEPT = "kept"
 """The stream whose batches were acknowledged and are not to be learned."""
 SETTINGS = {
-    "listen.http_port": 0,
+    "http.port": 0,
     "limits.message_bytes": 8 << 20,
     "limits.learners": 12,
     "limits.classes": 200,
     "limits.unlearned_bytes": 4 << 20,
     "limits.snapshot_bytes": 160 << 20,
-    "limits.kept_snapshots": 10,
+    "limits.manual_snapshots": 10,
     "trainer.memory_bytes": 6 << 30,
     "trainer.retry_seconds": 0.05,
     "stop.grace_seconds": 10,

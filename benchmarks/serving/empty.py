@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 
 from sharp.v1 import label_pb2, prediction_pb2, prediction_pb2_grpc
-from sharp_server import allocation
+from sharp_server.runtime import malloc as allocation
 
 _BATCH_SECONDS = 0.0015
 """About what the engine takes for 32 small images."""

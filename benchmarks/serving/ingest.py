@@ -15,7 +15,7 @@ from benchmarks.serving.bench import Bench
 from benchmarks.serving.comparison import Measured, Throughput, in_turns
 from benchmarks.serving.options import INGEST_TARGET
 from benchmarks.serving.processes import cpu_seconds, on_cores
-from sharp_server import schema
+from sharp_server.storage.sqlite import schema
 
 _LEARNER = "ingest"
 

@@ -166,7 +166,7 @@ class Server(Program):
         settings: dict[str, object] = {
             "data.folder": folder / "data",
             "listen.port": 0,
-            "listen.http_port": -1,
+            "http.enabled": "false",
             "listen.port_file": self.ports,
             "trainer.niceness": niceness,
             "log.level": "warning",

@@ -3,7 +3,7 @@
 An answer never holds a path, a stack trace or an example. INTERNAL is for faults of ours only: what happened goes to
 the log under an incident number, and the number goes to the client.
 
-Server code refuses a call with `Refusal(reason, "one sentence", key=value, …)`; the canonical code of a reason is
+Server code refuses a call with `RpcError(reason, "one sentence", key=value, …)`; the canonical code of a reason is
 written in the proto, beside the reason.
 """
 
@@ -40,7 +40,7 @@ CODES: dict[str, grpc.StatusCode] = {
 """The canonical code of every reason, as the proto says."""
 
 
-class Refusal(Exception):  # noqa: N818 (not a fault of the server: the call can't be done)
+class RpcError(Exception):  # noqa: N818 (not a fault of the server: the call can't be done)
     """A call, or an item of a stream, that is refused for a reason of `ErrorReason`."""
 
     def __init__(
@@ -146,7 +146,7 @@ def _disk(error: BaseException) -> Answer:
 
 
 def _refused(error: BaseException) -> Answer:
-    assert isinstance(error, Refusal)
+    assert isinstance(error, RpcError)
     return Answer(error.reason, error.message, error.metadata, error.fields, error.retry)
 
 
@@ -163,7 +163,7 @@ def _no_room(error: BaseException) -> Answer:
 
 
 TABLE: dict[type[BaseException], Rule] = {
-    Refusal: _refused,
+    RpcError: _refused,
     JournalUnavailable: _disk,
     sqlite3.Error: _sqlite,
     OSError: _sqlite,

@@ -17,9 +17,9 @@ from benchmarks.fuzz.methods import Method, offered
 from benchmarks.fuzz.values import TEXTS
 from sharp.v1 import learner_admin_pb2, learning_pb2
 from sharp.v1 import snapshot_pb2 as snap
-from sharp_server import access
-from sharp_server.config import ConfigurationError, ListenConfig, ServerConfig, TrustConfig
-from sharp_server.errors import Refusal
+from sharp_server.api import auth as access
+from sharp_server.config.model import ConfigurationError, HttpConfig, ListenConfig, ServerConfig, TrustConfig
+from sharp_server.errors import RpcError
 from tests.abuse.certificates import DAY, NOW, Authority
 from tests.server.running import Failure, Server, environment
 
@@ -146,13 +146,13 @@ def test_every_token_is_compared_in_constant_time_and_none_ends_the_comparison(
         if given in names:
             tokens.check("admin", f"Bearer {given}")
         else:
-            with pytest.raises(Refusal):
+            with pytest.raises(RpcError):
                 tokens.check("admin", f"Bearer {given}")
         assert compared == [(digest, hashlib.sha256(given.encode()).digest()) for digest in digests]
     # Nothing but that comparison decides: with one that never agrees, nobody is let in.
     monkeypatch.setattr(hmac, "compare_digest", lambda known, given: False)
     for name in names:
-        with pytest.raises(Refusal):
+        with pytest.raises(RpcError):
             tokens.check("admin", f"Bearer {name}")
 
 
@@ -167,7 +167,7 @@ def test_tokens_are_taken_back_with_the_file_and_stay_with_a_broken_one(
     def works(role: str, token: str) -> bool:
         try:
             tokens.check(role, f"Bearer {token}")
-        except Refusal:
+        except RpcError:
             return False
         return True
 
@@ -190,13 +190,13 @@ def test_tokens_are_taken_back_with_the_file_and_stay_with_a_broken_one(
     "host",
     ["0.0.0.0", "::", "[::]", "10.0.0.1", "example.org", "localhost.example.org", "0", "127.1", "*", "::ffff:8.8.8.8"],
 )
-@pytest.mark.parametrize("setting", ["host", "http_host"])
+@pytest.mark.parametrize("setting", ["listen", "http"])
 def test_it_listens_beyond_loopback_only_with_tokens_or_if_told_to(host: str, setting: str) -> None:
-    listen = ListenConfig(host=host) if setting == "host" else ListenConfig(http_host=host)
+    where: dict[str, Any] = {setting: ListenConfig(host=host) if setting == "listen" else HttpConfig(host=host)}
     with pytest.raises(ConfigurationError, match="lets others in"):
-        ServerConfig(listen=listen)
-    ServerConfig(listen=listen, trust=TrustConfig(token_file="tokens"))
-    ServerConfig(listen=listen, trust=TrustConfig(insecure=True))
+        ServerConfig(**where)
+    ServerConfig(**where, trust=TrustConfig(token_file="tokens"))
+    ServerConfig(**where, trust=TrustConfig(insecure=True))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "[::1]", "localhost"])

@@ -58,7 +58,7 @@ class Running:
         settings = {
             "data.folder": self.folder / "data",
             "listen.port": self.port,
-            "listen.http_port": -1,
+            "http.enabled": "false",
             "listen.port_file": port_file,
             "trainer.niceness": 0,
         }

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from sharp_server import ledger_learners
-from sharp_server.config import DataConfig, ServerConfig, TrainerConfig
-from sharp_server.folders import DataFolder
-from sharp_server.front import Front
+from sharp_server.config.model import DataConfig, ServerConfig, TrainerConfig
+from sharp_server.context import ServerContext
+from sharp_server.storage.data_folder import DataFolder
+from sharp_server.storage.sqlite import learners as ledger_learners
 
 NEVER = 1e6
 """Seconds: no trainer is started while a folder is only looked at."""
@@ -42,18 +42,18 @@ async def _opened(path: Path, questions: np.ndarray[Any, Any]) -> Opened:
     config = ServerConfig(data=DataConfig(folder=str(path)), trainer=TrainerConfig(retry_seconds=NEVER))
     folder = DataFolder(path)
     folder.acquire()
-    front = Front(config, folder)
+    front = ServerContext(config, folder)
     found = Opened()
     try:
         await front.load()
-        for owned in front.registry:
-            found.versions[owned.name] = owned.model.version
-            predictor = owned.model.predictor
+        for served in front.registry:
+            found.versions[served.name] = served.model.version
+            predictor = served.model.predictor
             if predictor is None:
-                found.answers[owned.name] = None
+                found.answers[served.name] = None
             else:
                 told = predictor.predict(torch.from_numpy(questions), 1, 0, False)
-                found.answers[owned.name] = list(told.labels), told.distance.tobytes()
+                found.answers[served.name] = list(told.labels), told.distance.tobytes()
         found.durable = dict(await front.journal.read(_streams))
         found.damages = [detail for *_, detail in await front.journal.read(ledger_learners.damages)]
         found.counted = front.metrics.damages._value.get()

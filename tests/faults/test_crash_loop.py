@@ -18,8 +18,10 @@ from benchmarks.crash.checks import Violations
 from benchmarks.crash.options import LEARNER, CrashOptions
 from benchmarks.crash.stream import NumberedStream
 from benchmarks.errors import OptionError
-from sharp_server import ledger_ingest, ledger_learners, schema
-from sharp_server.ledger_ingest import Arrival
+from sharp_server.storage.sqlite import learners as ledger_learners
+from sharp_server.storage.sqlite import schema
+from sharp_server.storage.sqlite import streams as ledger_ingest
+from sharp_server.storage.sqlite.streams import Arrival
 
 OPTIONS = CrashOptions(batches=2, examples=4)
 

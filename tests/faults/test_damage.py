@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from sharp_server import schema, wal
+from sharp_server.storage.repair import wal
+from sharp_server.storage.sqlite import schema
 from tests.faults.opening import Opened, copied, opened
 from tests.server.running import Server, answered, blobs
 

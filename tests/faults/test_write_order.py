@@ -13,11 +13,11 @@ import torch
 from benchmarks.write_order import Acknowledged, Told, judge, parse
 from sharp.v1 import learner_pb2
 from sharp_engine import Learner, preset
-from sharp_server import schema
-from sharp_server.config import DataConfig, ServerConfig, TrainerConfig
-from sharp_server.folders import DataFolder, place
-from sharp_server.front import Front
-from sharp_server.journal import Journal
+from sharp_server.config.model import DataConfig, ServerConfig, TrainerConfig
+from sharp_server.context import ServerContext
+from sharp_server.storage.data_folder import DataFolder, place
+from sharp_server.storage.sqlite import schema
+from sharp_server.storage.sqlite.journal import Journal
 from tests.faults.opening import NEVER
 
 
@@ -73,23 +73,23 @@ def test_the_row_comes_after_the_file_and_the_version_after_the_row(
         config = ServerConfig(data=DataConfig(folder=str(tmp_path)), trainer=TrainerConfig(retry_seconds=NEVER))
         folder = DataFolder(tmp_path)
         folder.acquire()
-        front = Front(config, folder)
+        front = ServerContext(config, folder)
         await front.load()
-        owned = await front.creation.create("one", learner_pb2.LearnerConfig())
+        served = await front.creation.create("one", learner_pb2.LearnerConfig())
 
         def watch(statement: str) -> None:
             if statement.startswith("INSERT INTO snapshots"):
                 flushed, renamed, folder_flushed = calls[-3:]
-                assert flushed[1].endswith(".tmp") and renamed[0] == "renamed" and folder_flushed[1] == owned.uid
-                assert renamed[1] in statement or folder.snapshot(owned.uid, renamed[1].split(".")[0]).exists()
+                assert flushed[1].endswith(".tmp") and renamed[0] == "renamed" and folder_flushed[1] == served.uid
+                assert renamed[1] in statement or folder.snapshot(served.uid, renamed[1].split(".")[0]).exists()
                 order.append("row")
             if statement == "COMMIT" and "row" in order:
-                assert owned.model.version == 0, "it serves before it is durable"
+                assert served.model.version == 0, "it serves before it is durable"
                 order.append("commit")
 
         front.journal._connection.set_trace_callback(watch)
-        await front.publisher.publish(owned, taught(), "restored")
-        order.append(f"version {owned.model.version}")
+        await front.publisher.publish(served, taught(), "restored")
+        order.append(f"version {served.model.version}")
         front.journal._connection.set_trace_callback(None)
         await front.close()
         folder.release()

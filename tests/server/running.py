@@ -63,7 +63,7 @@ class Server:
         self.settings: dict[str, object] = {
             "data.folder": folder / "data",
             "listen.port": 0,
-            "listen.http_port": 0,
+            "http.port": 0,
             "listen.port_file": self.port_file,
             "trainer.retry_seconds": 0.1,
             "trainer.niceness": 0,

@@ -15,8 +15,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type:
 
 from sharp.inference import open_inference_pb2
 from sharp.v1 import admin_pb2, learning_pb2, prediction_pb2
-from sharp_server.access import ROLES, Tokens, read_tokens, role_of, server_credentials
-from sharp_server.config import ConfigurationError, TrustConfig
+from sharp_server.api.auth import ROLES, Tokens, read_tokens, role_of, server_credentials
+from sharp_server.config.model import ConfigurationError, TrustConfig
 from tests.server.running import Failure, Server, refused
 
 TOKENS = {"predict": "p-secret", "learn": "l-secret", "admin": "a-secret"}

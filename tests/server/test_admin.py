@@ -147,7 +147,7 @@ def test_watching_shows_every_change_until_the_learner_is_deleted(shared: Server
 def test_automatic_snapshots_are_kept_up_to_a_number_and_the_head_cannot_be_deleted(
     serve: Callable[..., Server],
 ) -> None:
-    server = serve(data__snapshots_kept=2)
+    server = serve(data__automatic_snapshots=2)
     server.create("a")
     server.teach("a", blobs("ab"), blobs("cd"), blobs("ef"))
     kept = snapshots(server, "a")

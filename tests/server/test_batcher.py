@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sharp_server.batcher import Batcher, Slice
-from sharp_server.config import BatchingConfig, PredictorConfig
-from sharp_server.metrics import Metrics
-from sharp_server.priority import give_way
+from sharp_server.config.model import BatchingConfig, PredictorConfig
+from sharp_server.prediction.batcher import Batcher, Slice
+from sharp_server.runtime.metrics import Metrics
+from sharp_server.runtime.thread_priority import lower_thread_priority
 
 ONE = np.zeros((1, 3), np.float32)
 FOREVER_MS = 1e9
@@ -55,7 +55,7 @@ def run(work: Callable[[Batcher], Coroutine[Any, Any, None]], **settings: Any) -
 
 
 def test_a_lone_request_waits_for_nobody_however_long_others_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sharp_server.batcher.time.sleep", lambda seconds: pytest.fail("it waited"))
+    monkeypatch.setattr("sharp_server.prediction.batcher.time.sleep", lambda seconds: pytest.fail("it waited"))
 
     async def work(working: Batcher) -> None:
         one = learner(1)
@@ -67,7 +67,7 @@ def test_a_lone_request_waits_for_nobody_however_long_others_may(monkeypatch: py
 
 
 @pytest.mark.parametrize(("largest", "together"), [(4, [1, 4]), (100, [1, 7])])
-def test_several_wait_for_others_while_more_keep_coming_up_to_the_largest_batch(
+def test_several_wait_for_others_while_more_keep_coming_up_to_the_max_batch_size(
     monkeypatch: pytest.MonkeyPatch, largest: int, together: list[int]
 ) -> None:
     async def work(working: Batcher) -> None:
@@ -85,7 +85,7 @@ def test_several_wait_for_others_while_more_keep_coming_up_to_the_largest_batch(
                 loop.call_soon_threadsafe(came.set)
                 assert came.wait(60)
 
-        monkeypatch.setattr("sharp_server.batcher.time.sleep", comes_meanwhile)
+        monkeypatch.setattr("sharp_server.prediction.batcher.time.sleep", comes_meanwhile)
         one.model.predictor.may_go.clear()
         join()  # is computed alone, and held there
         while not working._lanes or working._lanes[1].announced:
@@ -97,7 +97,7 @@ def test_several_wait_for_others_while_more_keep_coming_up_to_the_largest_batch(
             await asyncio.sleep(0.001)
         assert one.model.predictor.batches[:2] == together
 
-    run(work, longest_wait_ms=FOREVER_MS, largest_batch=largest)
+    run(work, longest_wait_ms=FOREVER_MS, max_batch_size=largest)
 
 
 def test_nobody_waits_for_company_while_another_learner_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_nobody_waits_for_company_while_another_learner_waits(monkeypatch: pytes
         one, other = learner(1), learner(2)
         computed_before_waiting: list[list[int]] = []
         monkeypatch.setattr(
-            "sharp_server.batcher.time.sleep",
+            "sharp_server.prediction.batcher.time.sleep",
             lambda seconds: computed_before_waiting.append(list(one.model.predictor.batches)),
         )
         one.model.predictor.may_go.clear()
@@ -127,7 +127,7 @@ def test_a_thread_that_gives_way_is_the_only_one_that_does() -> None:
     found: list[int] = []
 
     def work() -> None:
-        give_way(3)
+        lower_thread_priority(3)
         found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
 
     before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
@@ -142,7 +142,7 @@ def test_a_thread_that_gives_way_is_the_only_one_that_does() -> None:
 def test_freed_memory_is_there_for_the_next_message() -> None:
     program = """
 import resource
-from sharp_server import allocation
+from sharp_server.runtime import malloc as allocation
 if {keep}:
     allocation.keep_freed_memory()
 def take():

@@ -12,14 +12,14 @@ from tests.server.running import SECONDS, Server
 
 def test_flags_are_stronger_than_the_environment_and_that_than_the_file(tmp_path: Path) -> None:
     file = tmp_path / "sharp.toml"
-    file.write_text("[listen]\nport = 1111\nhttp_port = 1112\n[trainer]\nthreads = 3\n")
-    environ = {"SHARP_LISTEN_PORT": "2222", "SHARP_LISTEN_HTTP_PORT": "2223"}
+    file.write_text("[listen]\nport = 1111\n[http]\nport = 1112\n[trainer]\nthreads = 3\n")
+    environ = {"SHARP_LISTEN_PORT": "2222", "SHARP_HTTP_PORT": "2223"}
     resolved = resolve_config({"listen.port": "3333"}, environ, file)
     assert resolved.config.listen.port == 3333
-    assert resolved.config.listen.http_port == 2223
+    assert resolved.config.http.port == 2223
     assert resolved.config.trainer.threads == 3
     assert resolved.sources["listen.port"] == "flag"
-    assert resolved.sources["listen.http_port"] == "environment SHARP_LISTEN_HTTP_PORT"
+    assert resolved.sources["http.port"] == "environment SHARP_HTTP_PORT"
     assert resolved.sources["trainer.threads"] == f"file {file}"
     assert resolved.sources["log.level"] == "default"
 

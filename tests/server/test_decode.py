@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from sharp.v1 import label_pb2, tensor_pb2
-from sharp_server.config import LimitsConfig
-from sharp_server.decode import examples_of, label_of, labels_of
-from sharp_server.errors import Refusal
+from sharp_server.api.decode.inputs import examples_of, label_of, labels_of
+from sharp_server.config.model import LimitsConfig
+from sharp_server.errors import RpcError
 
 LIMITS = LimitsConfig(image_pixels=10_000, batch_examples=1024)
 U8, F32 = tensor_pb2.DTYPE_UINT8, tensor_pb2.DTYPE_FLOAT32
@@ -80,7 +80,7 @@ def jpeg_of_scans(count: int) -> bytes:
     ],
 )
 def test_bad_inputs_are_refused_with_their_reason(message: Any, shape: Any, reason: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RpcError) as caught:
         examples_of(message, shape, LIMITS)
     assert caught.value.reason == reason
 
@@ -117,7 +117,7 @@ def test_images_are_converted_to_the_channels_of_the_learner(kind: str) -> None:
     ],
 )
 def test_bad_labels_are_refused_with_their_reason(labels: label_pb2.Labels, kind: str | None, reason: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RpcError) as caught:
         labels_of(labels, kind, 2)
     assert caught.value.reason == reason
 
@@ -125,5 +125,5 @@ def test_bad_labels_are_refused_with_their_reason(labels: label_pb2.Labels, kind
 def test_a_single_label_is_required_and_of_the_learners_kind() -> None:
     assert label_of(label_pb2.Label(number=0), "integer") == 0
     assert label_of(label_pb2.Label(text="a"), None) == "a"
-    with pytest.raises(Refusal, match="missing"):
+    with pytest.raises(RpcError, match="missing"):
         label_of(label_pb2.Label(), None)

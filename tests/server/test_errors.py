@@ -13,7 +13,7 @@ import sharp_engine
 import sharp_server
 from sharp.v1 import errors_pb2
 from sharp_engine.errors import SharpError
-from sharp_server.errors import CODES, REASONS, TABLE, JournalUnavailable, Refusal, answer_for, short
+from sharp_server.errors import CODES, REASONS, TABLE, JournalUnavailable, RpcError, answer_for, short
 
 INTERNAL_BY_NATURE = {
     "SharpError",
@@ -46,7 +46,7 @@ def test_every_public_error_of_the_engine_is_one_of_the_tree() -> None:
 
 @pytest.mark.parametrize("reason", sorted(REASONS))
 def test_every_reason_can_be_told_with_its_code_and_details(reason: str) -> None:
-    answer = answer_for(Refusal(reason, "a sentence", fields=("a.b",), key="value"), "digits")
+    answer = answer_for(RpcError(reason, "a sentence", fields=("a.b",), key="value"), "digits")
     status = answer.status()
     assert status.code == CODES[reason].value[0]
     assert answer.metadata == {"key": "value", "learner": "digits"}
@@ -58,8 +58,8 @@ def test_every_reason_can_be_told_with_its_code_and_details(reason: str) -> None
 
 def test_every_reason_that_the_server_gives_is_one_of_the_wire_and_every_one_of_the_wire_is_given() -> None:
     folder = Path(sharp_server.__file__).parent
-    text = "\n".join(path.read_text() for path in folder.glob("*.py"))
-    given = set(re.findall(r'(?:Refusal|_told|Answer)\(\s*"([A-Z_]+)"', text))
+    text = "\n".join(path.read_text() for path in folder.rglob("*.py"))
+    given = set(re.findall(r'(?:RpcError|_told|Answer)\(\s*"([A-Z_]+)"', text))
     assert given <= set(REASONS)
     assert set(REASONS) - given == set()
 
@@ -80,7 +80,7 @@ def test_no_path_leaves_with_an_error_of_a_library() -> None:
 
 def test_what_is_told_is_short_and_has_no_path_however_long_the_value_was() -> None:
     long = "x" * 50_000_000  # a search that begins at every letter would not come back
-    refusal = Refusal("LEARNER_NOT_FOUND", f"there is no {long}", learner=long, path="cannot read /srv/data/secret.db")
+    refusal = RpcError("LEARNER_NOT_FOUND", f"there is no {long}", learner=long, path="cannot read /srv/data/secret.db")
     answer = answer_for(refusal, long)
     assert len(answer.message) <= 1000 and all(len(value) <= 200 for value in answer.metadata.values())
     assert answer.metadata["path"] == "cannot read …"

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sharp_server import ledger_episodes, ledger_ingest, ledger_learners, schema
-from sharp_server.errors import JournalUnavailable, Refusal
-from sharp_server.journal import Journal
-from sharp_server.ledger_ingest import Arrival
-from sharp_server.ledger_learners import NewSnapshot, NewVersion
+from sharp_server.errors import JournalUnavailable, RpcError
+from sharp_server.storage.sqlite import episodes as ledger_episodes
+from sharp_server.storage.sqlite import learners as ledger_learners
+from sharp_server.storage.sqlite import schema
+from sharp_server.storage.sqlite import streams as ledger_ingest
+from sharp_server.storage.sqlite.journal import Journal
+from sharp_server.storage.sqlite.learners import NewSnapshot, NewVersion
+from sharp_server.storage.sqlite.streams import Arrival
 
 PLANTED = b"planted-pattern-0123456789"
 
@@ -84,7 +87,7 @@ def test_what_waits_together_is_committed_together_and_one_fault_takes_nothing_w
         arrivals = [arrival(learner, stream, number, [0, 1]) for number in (1, 2, 4, 3)]
         futures = [journal.submit(lambda c, a=a: ledger_ingest.append(c, a), a.bytes) for a in arrivals]  # type: ignore[misc]
         done = await asyncio.gather(*futures, return_exceptions=True)
-        assert [isinstance(result, Refusal) for result in done] == [False, False, True, False]
+        assert [isinstance(result, RpcError) for result in done] == [False, False, True, False]
         assert journal.commits - before <= 2
         row = await journal.write(ledger_ingest.open_stream, learner, "s", "EXPLICIT")
         assert (row.durable, row.open_examples) == (3, 6)
@@ -157,7 +160,7 @@ def test_a_batch_is_kept_once_however_often_it_is_written(tmp_path: Path) -> Non
     async def work(journal: Journal) -> None:
         learner, stream = await learner_and_stream(journal)
         await journal.write(ledger_ingest.append, arrival(learner, stream, 1, [0]))
-        with pytest.raises(Refusal, match="left out"):
+        with pytest.raises(RpcError, match="left out"):
             await journal.write(ledger_ingest.append, arrival(learner, stream, 1, [0]))
         closed: Any = await journal.write(ledger_ingest.mark, learner, stream, 2)
         assert closed.examples == 1
@@ -190,7 +193,7 @@ def test_a_cut_inside_a_batch_splits_it_and_the_account_adds_up(tmp_path: Path) 
         closed = await journal.write(
             ledger_ingest.append, arrival(learner, stream, 2, [1, 1, 2, 2, 2, 2], cuts=((5, "cut"), (3, "cut")))
         )
-        assert [(e.number, e.examples, e.first_sequence, e.last_sequence, e.of_last) for e in closed] == [
+        assert [(e.number, e.examples, e.first_sequence, e.last_sequence, e.last_batch_examples) for e in closed] == [
             (1, 5, 1, 2, 2),
             (2, 3, 2, 2, 3),
         ]

@@ -13,9 +13,9 @@ from PIL import Image
 from torchvision.io import ImageReadMode, decode_image
 
 from sharp.v1 import tensor_pb2
-from sharp_server import png
-from sharp_server.config import LimitsConfig
-from sharp_server.decode import examples_of
+from sharp_server.api.decode import png
+from sharp_server.api.decode.inputs import examples_of
+from sharp_server.config.model import LimitsConfig
 
 RANDOM = np.random.default_rng(0)
 CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}

@@ -248,8 +248,8 @@ def test_reflection_lists_every_service(pets: Server) -> None:
 
 def test_the_http_port_has_metrics_and_health_and_nothing_else(pets: Server) -> None:
     text = _http(pets, "/metrics")
-    for name in ("sharp_requests_total", "sharp_queue_seconds_bucket", "sharp_compute_seconds_bucket",
-                 "sharp_examples_learned_total", "sharp_episodes", "sharp_lag_seconds", "sharp_version",
+    for name in ("sharp_requests_total", "sharp_prediction_queue_seconds_bucket", "sharp_compute_seconds_bucket",
+                 "sharp_examples_learned_total", "sharp_episodes", "sharp_lag_seconds", "sharp_model_version",
                  "sharp_stm_bytes", "sharp_idle_units", "sharp_damaged_records_total",
                  "sharp_memory_bytes"):  # fmt: skip
         assert name in text, name

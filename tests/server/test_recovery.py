@@ -11,8 +11,8 @@ import pytest
 from sharp.v1 import label_pb2
 from sharp.v1 import learner_admin_pb2 as pb
 from sharp.v1 import snapshot_pb2 as snap
-from sharp_server import schema
-from sharp_server.folders import new_name, origin_and_version
+from sharp_server.storage.data_folder import new_name, origin_and_version
+from sharp_server.storage.sqlite import schema
 from tests.server.running import SECONDS, Server, answered, blobs
 
 
@@ -107,7 +107,8 @@ def test_a_journal_of_another_format_is_left_alone(serve: Callable[..., Server])
 
 
 def test_a_journal_that_was_used_is_told_from_a_new_one(tmp_path: Path) -> None:
-    from sharp_server import ledger_learners, recovery
+    from sharp_server.storage import recovery
+    from sharp_server.storage.sqlite import learners as ledger_learners
 
     connection = schema.connect(tmp_path / "journal.db")
     schema.create(connection)

@@ -124,7 +124,7 @@ def test_every_figure_that_an_operator_needs_is_measured(server: Server) -> None
 
     assert risen('sharp_requests_total{code="OK",method="/sharp.v1.Prediction/Predict"}') == 1
     assert risen('sharp_requests_total{code="INVALID_ARGUMENT",method="/sharp.v1.Prediction/Predict"}') == 1
-    for histogram in ("sharp_queue_seconds", "sharp_compute_seconds", "sharp_batch_examples"):
+    for histogram in ("sharp_prediction_queue_seconds", "sharp_compute_seconds", "sharp_batch_examples"):
         assert risen(f"{histogram}_count") == 1 and risen(f'{histogram}_bucket{{le="+Inf"}}') == 1
     assert risen("sharp_batch_examples_sum") == len(x)
     assert risen("sharp_examples_learned_total") == len(x) and risen("sharp_examples_ingested_total") == 4 * len(x) + 2
@@ -135,7 +135,7 @@ def test_every_figure_that_an_operator_needs_is_measured(server: Server) -> None
     assert found['sharp_episodes{learner="slow",state="training"}'] == 1
     assert found['sharp_lag_examples{learner="slow"}'] == 3 * len(x) and found['sharp_lag_seconds{learner="slow"}'] > 0
     assert found['sharp_lag_examples{learner="measured"}'] == 0
-    assert found['sharp_version{learner="measured"}'] == 1 and found['sharp_version{learner="slow"}'] == 0
+    assert found['sharp_model_version{learner="measured"}'] == 1 and found['sharp_model_version{learner="slow"}'] == 0
     assert found['sharp_stm_bytes{learner="measured"}'] > 0 and found['sharp_ltm_bytes{learner="measured"}'] > 0
     layers = server.learner("measured").status.layers
     for layer in layers:

@@ -84,7 +84,7 @@ def running_server(folder: Path) -> Iterator[str]:
     port_file, log = folder / "ports.json", folder / "server.log"
     settings = {
         "listen.port": 0,
-        "listen.http_port": -1,
+        "http.enabled": "false",
         "listen.port_file": port_file,
         "data.folder": folder / "data",
     }

@@ -1,0 +1,187 @@
+"""What the journal does with closed episodes: learned, tried again, parked, discarded. In the writer's transaction.
+
+The transaction that records a version is the one that deletes the raw examples it was learned from: there is no moment
+at which an episode is both learned and still to be learned, or neither.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from sharp_server.errors import RpcError
+from sharp_server.storage.sqlite import schema
+from sharp_server.storage.sqlite.learners import NewVersion, publish
+from sharp_server.storage.sqlite.streams import EpisodeRow, episodes_where, label_texts
+
+
+def learned(connection: sqlite3.Connection, episode: int, version: NewVersion, statistics: bytes) -> list[str]:
+    """Record the version that holds an episode and delete its examples; returns snapshots to be deleted as files."""
+    now = time.time()
+    changed = connection.execute(
+        "UPDATE episodes SET state = 'learned', version = ?, episodes_learned = ?, statistics = ?, settled = ?, "
+        "reason = NULL, detail = NULL WHERE id = ? AND state = 'waiting'",
+        (version.version, version.episodes, statistics, now, episode),
+    ).rowcount
+    if changed != 1:
+        raise RpcError("LEARNER_BUSY", "the episode was changed while it was learned")
+    _delete_examples(connection, episode)
+    return publish(connection, version)
+
+
+def begun(connection: sqlite3.Connection, episode: int) -> int:
+    """A try begins; returns how many began since a phase was last finished."""
+    connection.execute("UPDATE episodes SET starts = starts + 1 WHERE id = ?", (episode,))
+    return int(connection.execute("SELECT starts FROM episodes WHERE id = ?", (episode,)).fetchone()[0])
+
+
+def advanced(connection: sqlite3.Connection, episode: int) -> None:
+    """A phase was finished, so whatever kills the process lies ahead of it, or was chance."""
+    connection.execute("UPDATE episodes SET starts = 0, attempts = 0 WHERE id = ?", (episode,))
+
+
+def excused(connection: sqlite3.Connection, episode: int) -> None:
+    """A try came to nothing for no fault of the episode."""
+    connection.execute("UPDATE episodes SET starts = 0 WHERE id = ?", (episode,))
+
+
+def failed(connection: sqlite3.Connection, episode: int) -> int:
+    """A try failed; returns how many have."""
+    connection.execute("UPDATE episodes SET attempts = attempts + 1, starts = 0 WHERE id = ?", (episode,))
+    return int(connection.execute("SELECT attempts FROM episodes WHERE id = ?", (episode,)).fetchone()[0])
+
+
+def park(connection: sqlite3.Connection, episode: int, reason: str, detail: str) -> EpisodeRow:
+    """Set an episode aside with its reason."""
+    connection.execute(
+        "UPDATE episodes SET state = 'parked', reason = ?, detail = ?, settled = ? WHERE id = ? AND state = 'waiting'",
+        (reason, detail, time.time(), episode),
+    )
+    return episodes_where(connection, "e.id = ?", episode)[0]
+
+
+def parked(connection: sqlite3.Connection, learner: int, number: int) -> EpisodeRow:
+    """A parked episode by its number, or the refusal that fits."""
+    found = (
+        [] if number > schema.LARGEST else episodes_where(connection, "e.learner = ? AND e.number = ?", learner, number)
+    )
+    if not found or found[0].state in ("learned", "discarded"):
+        raise RpcError("EPISODE_NOT_FOUND", f"no unlearned episode {number}", episode=number, fields=("episode",))
+    if found[0].state != "parked":
+        raise RpcError("EPISODE_NOT_PARKED", f"episode {number} is waiting or being learned", episode=number)
+    return found[0]
+
+
+def retry(connection: sqlite3.Connection, learner: int, number: int) -> EpisodeRow:
+    """Put a parked episode at the end of the queue."""
+    episode = parked(connection, learner, number)
+    connection.execute(
+        "UPDATE episodes SET state = 'waiting', attempts = 0, starts = 0, reason = NULL, detail = NULL, "
+        "settled = NULL, position = (SELECT next_position FROM learners WHERE id = ?) WHERE id = ?",
+        (learner, episode.id),
+    )
+    connection.execute("UPDATE learners SET next_position = next_position + 1 WHERE id = ?", (learner,))
+    return episodes_where(connection, "e.id = ?", episode.id)[0]
+
+
+def discard(connection: sqlite3.Connection, learner: int, number: int) -> EpisodeRow:
+    """Give up a parked episode and delete its examples; returns it as it was."""
+    episode = parked(connection, learner, number)
+    _discard(connection, episode.id, "operator")
+    return episode
+
+
+def _discard(connection: sqlite3.Connection, episode: int, reason: str) -> None:
+    _delete_examples(connection, episode)
+    connection.execute(
+        "UPDATE episodes SET state = 'discarded', reason = ?, settled = ? WHERE id = ?", (reason, time.time(), episode)
+    )
+
+
+def _delete_examples(connection: sqlite3.Connection, episode: int) -> None:
+    connection.execute("DELETE FROM examples WHERE part IN (SELECT id FROM parts WHERE episode = ?)", (episode,))
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What forgetting a class removed from the journal."""
+
+    examples: int
+    bytes: int
+    open_examples: int
+    discarded: tuple[EpisodeRow, ...]
+
+
+def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotten:
+    """Remove a class (label as JSON) from everything not learned yet, and remember that it was forgotten."""
+    row = connection.execute("SELECT ordinal FROM classes WHERE learner = ? AND label = ?", (learner, label)).fetchone()
+    newest = connection.execute("SELECT coalesce(max(id), 0) FROM snapshots WHERE learner = ?", (learner,)).fetchone()
+    connection.execute(
+        "INSERT INTO forgotten VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET snapshots_before = excluded.snapshots_before",
+        (learner, label, newest[0]),
+    )
+    if row is None:
+        return Forgotten(0, 0, 0, ())
+    removed, nbytes, opened, touched = _remove(connection, learner, row[0])
+    connection.execute("DELETE FROM classes WHERE learner = ? AND label = ?", (learner, label))
+    discarded = []
+    for episode in touched:
+        sums = connection.execute(
+            "SELECT coalesce(sum(kept), 0), coalesce(sum(bytes), 0) FROM parts WHERE episode = ?", (episode,)
+        ).fetchone()
+        parts = connection.execute(
+            "SELECT e.y FROM examples e JOIN parts p ON p.id = e.part WHERE p.episode = ?", (episode,)
+        )
+        labels = [np.frombuffer(y, np.int32) for (y,) in parts]
+        classes = label_texts(connection, learner, np.concatenate(labels) if labels else np.zeros(0, np.int32))
+        connection.execute(
+            "UPDATE episodes SET examples = ?, bytes = ?, classes = ? WHERE id = ?",
+            (*sums, json.dumps(classes), episode),
+        )
+        if not sums[0]:
+            discarded += episodes_where(connection, "e.id = ?", episode)
+            _discard(connection, episode, "forgotten")
+    return Forgotten(removed, nbytes, opened, tuple(discarded))
+
+
+def _remove(connection: sqlite3.Connection, learner: int, ordinal: int) -> tuple[int, int, int, list[int]]:
+    """Rewrite every part that holds the class; returns examples, bytes, open examples removed and episodes touched."""
+    ids = [row[0] for row in connection.execute("SELECT p.id FROM parts p JOIN examples e ON e.part = p.id "
+                                                "WHERE p.learner = ?", (learner,))]  # fmt: skip
+    removed = freed = opened = 0
+    touched: set[int] = set()
+    for part in ids:
+        stream, episode, first, kept, indices, nbytes, y, x = connection.execute(
+            "SELECT p.stream, p.episode, p.first, p.kept, p.indices, p.bytes, e.y, e.x FROM parts p "
+            "JOIN examples e ON e.part = p.id WHERE p.id = ?",
+            (part,),
+        ).fetchone()
+        labels = np.frombuffer(y, np.int32)
+        keep = labels != ordinal
+        gone = int(kept - keep.sum())
+        if not gone:
+            continue
+        places = (
+            np.arange(first, first + kept, dtype=np.uint32) if indices is None else np.frombuffer(indices, np.uint32)
+        )
+        rows = np.frombuffer(x, np.uint8).reshape(kept, -1)[keep].tobytes()
+        y_left = labels[keep].tobytes()
+        left = len(rows) + len(y_left)
+        connection.execute("DELETE FROM examples WHERE part = ?", (part,))
+        if kept > gone:
+            connection.execute("INSERT INTO examples (part, y, x) VALUES (?, ?, ?)", (part, y_left, rows))
+        connection.execute(
+            "UPDATE parts SET kept = ?, indices = ?, bytes = ? WHERE id = ?",
+            (kept - gone, places[keep].tobytes(), left, part),
+        )
+        removed, freed = removed + gone, freed + nbytes - left
+        if episode is None:
+            opened += gone
+            connection.execute("UPDATE streams SET open_examples = open_examples - ? WHERE id = ?", (gone, stream))
+        else:
+            touched.add(episode)
+    return removed, freed, opened, sorted(touched)
