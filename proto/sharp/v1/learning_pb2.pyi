@@ -177,9 +177,10 @@ class Open(_message.Message):
     """True: if there is no learner of that name, it is created with an empty LearnerConfig. Harmless if there is one."""
     replay_after_sequence: _builtins.int
     """Asks what became of earlier marks and episodes of this stream. Before anything new, the EpisodeClosed of each
-    episode whose last_sequence is greater than this number is sent again, with its latest EpisodeLearned, EpisodeParked
-    or EpisodeDiscarded if there is one, the newest 1000 episodes at most; then an Ack of last_durable_sequence with
-    the marks after this number that closed nothing. 0: of the whole stream. Absent: nothing is sent again.
+    episode whose last_sequence is greater than this number is sent again, with its latest EpisodeLearned,
+    EpisodeParked or EpisodeDiscarded if there is one, the newest 1000 episodes at most; then an Ack of
+    last_durable_sequence with the marks after this number that closed nothing. 0: of the whole stream. Absent: nothing
+    is sent again.
     """
     def __init__(
         self,

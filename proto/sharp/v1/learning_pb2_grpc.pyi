@@ -32,8 +32,8 @@ class LearningStub:
     How to drive it. Open a Learn call and send Open: the name of the learner, and a stream id of your own making that
     you can find again after a crash (a host name and a job's date will do, a random UUID kept in a file is best). Wait
     for Opened, which carries the last sequence number that is durable: 0 on a new stream. Then send batches, each with
-    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you don't
-    know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
+    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you
+    don't know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
 
     Read while you write. An Ack means that everything up to its number is on disk and will be learned even if both sides
     lose power now; keep what is not acknowledged yet, and drop the rest. Events say what becomes of your episodes.
@@ -50,10 +50,10 @@ class LearningStub:
       1. Opened, always first.
       2. With replay_after_sequence: the replayed events by number of the episode, each EpisodeClosed directly before the
          outcome of its episode, and then one Ack of last_durable_sequence, which ends the replay.
-      3. The EpisodeClosed of every episode that ends at or before a number comes before the Ack of that number.
-      4. All other events of an episode come after the Ack that follows its EpisodeClosed, in the order in which they
-         happened. Events of different episodes may be interleaved.
-    So an Ack settles its numbers: every mark up to it has had its EpisodeClosed, or is listed in Ack.empty_marks.
+      3. From then on, the EpisodeClosed of an episode comes before the Ack of the number that ended it, and all its
+         other events come after that Ack, in the order in which they happened. Events of different episodes may
+         interleave.
+    So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
 
     When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
     your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,
@@ -79,9 +79,9 @@ class LearningStub:
     """Teaches one learner over one stream.
 
     Requests: one Open, then any number of Batch and EndEpisode. Answers: one Opened, then Ack and EpisodeEvent in the
-    order given above; events only of the episodes of this stream. Idempotent by sequence number: what is durable already is
-    acknowledged again and otherwise ignored. A call on a stream that another call has open takes it over, so that a
-    producer need not wait for its own dead connection.
+    order given above; events only of the episodes of this stream. Idempotent by sequence number: what is durable
+    already is acknowledged again and otherwise ignored. A call on a stream that another call has open takes it over,
+    so that a producer need not wait for its own dead connection.
 
     Side effects: batches are written to disk, and deleted from there as soon as their episode is learned. The first
     batch of a learner decides its input shape, kind of labels and architecture, where its configuration does not.
@@ -111,8 +111,8 @@ class LearningAsyncStub(LearningStub):
     How to drive it. Open a Learn call and send Open: the name of the learner, and a stream id of your own making that
     you can find again after a crash (a host name and a job's date will do, a random UUID kept in a file is best). Wait
     for Opened, which carries the last sequence number that is durable: 0 on a new stream. Then send batches, each with
-    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you don't
-    know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
+    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you
+    don't know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
 
     Read while you write. An Ack means that everything up to its number is on disk and will be learned even if both sides
     lose power now; keep what is not acknowledged yet, and drop the rest. Events say what becomes of your episodes.
@@ -129,10 +129,10 @@ class LearningAsyncStub(LearningStub):
       1. Opened, always first.
       2. With replay_after_sequence: the replayed events by number of the episode, each EpisodeClosed directly before the
          outcome of its episode, and then one Ack of last_durable_sequence, which ends the replay.
-      3. The EpisodeClosed of every episode that ends at or before a number comes before the Ack of that number.
-      4. All other events of an episode come after the Ack that follows its EpisodeClosed, in the order in which they
-         happened. Events of different episodes may be interleaved.
-    So an Ack settles its numbers: every mark up to it has had its EpisodeClosed, or is listed in Ack.empty_marks.
+      3. From then on, the EpisodeClosed of an episode comes before the Ack of the number that ended it, and all its
+         other events come after that Ack, in the order in which they happened. Events of different episodes may
+         interleave.
+    So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
 
     When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
     your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,
@@ -155,9 +155,9 @@ class LearningAsyncStub(LearningStub):
     """Teaches one learner over one stream.
 
     Requests: one Open, then any number of Batch and EndEpisode. Answers: one Opened, then Ack and EpisodeEvent in the
-    order given above; events only of the episodes of this stream. Idempotent by sequence number: what is durable already is
-    acknowledged again and otherwise ignored. A call on a stream that another call has open takes it over, so that a
-    producer need not wait for its own dead connection.
+    order given above; events only of the episodes of this stream. Idempotent by sequence number: what is durable
+    already is acknowledged again and otherwise ignored. A call on a stream that another call has open takes it over,
+    so that a producer need not wait for its own dead connection.
 
     Side effects: batches are written to disk, and deleted from there as soon as their episode is learned. The first
     batch of a learner decides its input shape, kind of labels and architecture, where its configuration does not.
@@ -186,8 +186,8 @@ class LearningServicer(metaclass=_abc_1.ABCMeta):
     How to drive it. Open a Learn call and send Open: the name of the learner, and a stream id of your own making that
     you can find again after a crash (a host name and a job's date will do, a random UUID kept in a file is best). Wait
     for Opened, which carries the last sequence number that is durable: 0 on a new stream. Then send batches, each with
-    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you don't
-    know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
+    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you
+    don't know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
 
     Read while you write. An Ack means that everything up to its number is on disk and will be learned even if both sides
     lose power now; keep what is not acknowledged yet, and drop the rest. Events say what becomes of your episodes.
@@ -204,10 +204,10 @@ class LearningServicer(metaclass=_abc_1.ABCMeta):
       1. Opened, always first.
       2. With replay_after_sequence: the replayed events by number of the episode, each EpisodeClosed directly before the
          outcome of its episode, and then one Ack of last_durable_sequence, which ends the replay.
-      3. The EpisodeClosed of every episode that ends at or before a number comes before the Ack of that number.
-      4. All other events of an episode come after the Ack that follows its EpisodeClosed, in the order in which they
-         happened. Events of different episodes may be interleaved.
-    So an Ack settles its numbers: every mark up to it has had its EpisodeClosed, or is listed in Ack.empty_marks.
+      3. From then on, the EpisodeClosed of an episode comes before the Ack of the number that ended it, and all its
+         other events come after that Ack, in the order in which they happened. Events of different episodes may
+         interleave.
+    So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
 
     When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
     your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,
@@ -234,9 +234,9 @@ class LearningServicer(metaclass=_abc_1.ABCMeta):
         """Teaches one learner over one stream.
 
         Requests: one Open, then any number of Batch and EndEpisode. Answers: one Opened, then Ack and EpisodeEvent in the
-        order given above; events only of the episodes of this stream. Idempotent by sequence number: what is durable already is
-        acknowledged again and otherwise ignored. A call on a stream that another call has open takes it over, so that a
-        producer need not wait for its own dead connection.
+        order given above; events only of the episodes of this stream. Idempotent by sequence number: what is durable
+        already is acknowledged again and otherwise ignored. A call on a stream that another call has open takes it over,
+        so that a producer need not wait for its own dead connection.
 
         Side effects: batches are written to disk, and deleted from there as soon as their episode is learned. The first
         batch of a learner decides its input shape, kind of labels and architecture, where its configuration does not.
