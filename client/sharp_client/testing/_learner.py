@@ -97,18 +97,17 @@ class FakeLearner:
             parked = episode_pb2.EpisodeParked(
                 reason=episode_pb2.PARK_REASON_NO_POSITIVE_PAIR, detail="no two examples share a class", attempts=1
             )
-            self.parked[episode.number] = (
-                parked_pb2.ParkedEpisode(
-                    episode=episode.number,
-                    stream_id=episode.stream_id,
-                    parked=parked,
-                    examples=len(episode.y),
-                    size_bytes=sum(x.nbytes for x in episode.x),
-                    classes=encode_labels(list(dict.fromkeys(episode.y))),
-                ),
-                episode,
+            listed = parked_pb2.ParkedEpisode(
+                episode=episode.number,
+                stream_id=episode.stream_id,
+                parked=parked,
+                examples=len(episode.y),
+                size_bytes=sum(x.nbytes for x in episode.x),
+                classes=encode_labels(list(dict.fromkeys(episode.y))),
             )
-            events.append(episode_pb2.EpisodeEvent(episode=episode.number, parked=parked))
+            listed.park_time.GetCurrentTime()
+            self.parked[episode.number] = (listed, episode)
+            events += [self._started(episode), episode_pb2.EpisodeEvent(episode=episode.number, parked=parked)]
         else:
             events += self.learn(episode)
         self.record(episode, events)
@@ -135,7 +134,6 @@ class FakeLearner:
             self.forgotten.discard(label)
         self.model_version += 1
         self.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
-        started = episode_pb2.EpisodeStarted(attempt=1, attempts=3, phase=1, phases=2, examples=len(episode.y))
         progress = episode_pb2.Progress(phase=2, phases=2, epoch=1, epochs=1, loss=0.25, fraction=0.5)
         statistics = episode_pb2.EpisodeStatistics(
             examples=len(episode.y),
@@ -149,10 +147,14 @@ class FakeLearner:
             model_version=self.model_version, statistics=statistics, episodes_learned=self.episodes_learned
         )
         return [
-            episode_pb2.EpisodeEvent(episode=episode.number, started=started),
+            self._started(episode),
             episode_pb2.EpisodeEvent(episode=episode.number, progress=progress),
             episode_pb2.EpisodeEvent(episode=episode.number, learned=learned),
         ]
+
+    def _started(self, episode: Episode) -> episode_pb2.EpisodeEvent:
+        started = episode_pb2.EpisodeStarted(attempt=1, attempts=3, phase=1, phases=2, examples=len(episode.y))
+        return episode_pb2.EpisodeEvent(episode=episode.number, started=started)
 
     def require_classes(self) -> None:
         """Refuse to answer before anything was learned."""
@@ -253,7 +255,7 @@ class FakeLearner:
             model_version=self.model_version,
             episodes_learned=self.episodes_learned,
             layers=self.layers() if self.input_shape else [],
-            memories=self.memories(),
+            memories=self.memories() if self.model_version else None,
             backlog=learner_pb2.Backlog(
                 examples=sum(len(episode.y) for episode in waiting),
                 bytes=sum(x.nbytes for episode in waiting for x in episode.x),

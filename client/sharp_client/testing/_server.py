@@ -85,9 +85,15 @@ class FakeServer(AdminMethods):
         """Answer one request."""
         with self._lock:
             self._arrive(method, request)
-            if method == "Predict":
-                return predict(self.find(request.learner), request, self.batch_examples_limit)
-            answer = getattr(self, f"do_{method}")(request)
+            try:
+                if method == "Predict":
+                    return predict(self.find(request.learner), request, self.batch_examples_limit)
+                answer = getattr(self, f"do_{method}")(request)
+            except SharpError as error:
+                learner = getattr(request, "learner", "")
+                if error.reason and learner:
+                    error.metadata = {"learner": learner, **error.metadata}
+                raise
             self.changed()
             return answer
 
