@@ -44,8 +44,9 @@ imports: env ## import-linter: who may import whom
 unit: env ## the tests alone
 	$(BIN)/pytest
 
-generate: env ## the stubs, from proto/
+generate: env ## the stubs, from proto/, and the client for threads, from the one for asyncio
 	$(BIN)/python proto/generate.py
+	$(BIN)/python client/generate.py
 
 readme: env ## the measured tables of README.md and docs/benchmarks.md, from benchmarks/results
 	$(BIN)/python -m benchmarks.reporting.measured_tables

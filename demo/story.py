@@ -100,11 +100,10 @@ class Story:
         asked = self._test.take([i for i, label in enumerate(self._test.y) if label in seen])
         evaluation = learner.evaluate(asked.x, asked.y, min_model_version=report.model_version)
         plain, plain_by_class = _judge(asked.y, self._plain.predict(asked.x))
-        trained = report.statistics.training_time if report.statistics is not None else None
         done = Episode(
             classes=tuple(int(label) for label in episode.classes),
             examples=len(episode),
-            seconds=trained.seconds + trained.nanos / 1e9 if trained is not None else 0.0,
+            seconds=report.statistics.training_time if report.statistics is not None else 0.0,
             sharp=evaluation.accuracy,
             plain=plain,
             sharp_by_class={int(label): share for label, share in evaluation.per_class.items()},
@@ -149,7 +148,7 @@ class Story:
         )
         answer = learner.predict(self._test.x, top_k=10, min_model_version=forgotten.model_version)
         named = {*answer.labels.tolist(), *(score.label for scores in answer.top_classes for score in scores)}
-        held = [snapshot.id for snapshot in learner.snapshots() if label in snapshot.classes.numbers.values]
+        held = [snapshot.id for snapshot in learner.snapshots() if label in snapshot.classes]
         seen = f"{len(answer)} examples and all classes they come near: {', '.join(map(str, sorted(named)))}"
         self._promise(f"no prediction names {label} any more", label not in named, seen)
         self._promise(f"no snapshot holds {label}", not held, f"{len(learner.snapshots())} snapshots left")

@@ -25,7 +25,7 @@ _BATCH_SECONDS = 0.0015
 def answer(examples: int) -> prediction_pb2.PredictResponse:
     """As many bytes as a real answer, give or take a few."""
     response = prediction_pb2.PredictResponse(
-        labels=label_pb2.Labels(numbers=label_pb2.NumberLabels(values=[7] * examples)),
+        labels=label_pb2.Labels(integers=label_pb2.IntegerLabels(values=[7] * examples)),
         vote_shares=[0.75] * examples,
         distances=[0.125] * examples,
         model_version=10,

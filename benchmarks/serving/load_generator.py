@@ -144,7 +144,7 @@ def send_batches(order: dict[str, Any]) -> dict[str, Any]:
     """Teach batches without ending an episode, and wait until the last one is durable."""
     batches, (examples, width) = order["batches"], order["shape"]
     block = os.urandom(examples * width)  # nothing on the way could make it smaller
-    labels = label_pb2.Labels(numbers=label_pb2.NumberLabels(values=[i % 10 for i in range(examples)]))
+    labels = label_pb2.Labels(integers=label_pb2.IntegerLabels(values=[i % 10 for i in range(examples)]))
     opened = threading.Event()
 
     def requests() -> Iterator[learning_pb2.LearnRequest]:

@@ -56,7 +56,7 @@ def encoded(kind: str, side: int = 8) -> bytes:
 
 def labels(count: int = 16) -> label_pb2.Labels:
     """Labels of `examples`."""
-    return label_pb2.Labels(numbers=label_pb2.NumberLabels(values=[i % 2 for i in range(count)]))
+    return label_pb2.Labels(integers=label_pb2.IntegerLabels(values=[i % 2 for i in range(count)]))
 
 
 def batch(sequence: int, count: int = 16) -> learning_pb2.LearnRequest:
@@ -86,7 +86,7 @@ def _seeds(snapshot: str) -> tuple[Message, ...]:
     """All good messages; those of one type serve every method that takes it."""
     config = learner_pb2.LearnerConfig(overrides=SMALL, input_shape=[FEATURES], seed=1)
     open_, end = learning_pb2.Open, learning_pb2.EndEpisode
-    label = label_pb2.Label(number=1)
+    label = label_pb2.Label(integer=1)
     pictures = oip.ModelInferRequest(model_name="pictures")
     pictures.inputs.add(name="input", datatype="BYTES", shape=[1])
     png = encoded("PNG")

@@ -166,8 +166,8 @@ def still_answers(target: FuzzTarget, http: bool = True) -> None:
         stub = prediction_pb2_grpc.PredictionStub(channel)
         request = prediction_pb2.PredictRequest(learner=seeds.PLANTED, inputs=seeds.inputs(2))
         answer = stub.Predict(request, timeout=_SECONDS, wait_for_ready=True)
-        if list(answer.labels.numbers.values) != [0, 1]:
-            raise Violation(f"a planted learner answered {list(answer.labels.numbers.values)}")
+        if list(answer.labels.integers.values) != [0, 1]:
+            raise Violation(f"a planted learner answered {list(answer.labels.integers.values)}")
     if http:
         address = f"http://127.0.0.1:{target.server.http_port}/healthz"
         with urllib.request.urlopen(address, timeout=_SECONDS) as reply:

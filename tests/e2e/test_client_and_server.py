@@ -16,8 +16,6 @@ from typer.testing import CliRunner
 import sharp_client
 from devtools.server_process import ServerProcess
 from sharp_client import AsyncClient, Client, Retry
-from sharp_client.testing import FakeServer
-from tests.e2e.congruence import story
 
 datasets = pytest.importorskip("sklearn.datasets")
 pytest.importorskip("sharp_server")
@@ -75,7 +73,7 @@ def test_predictions_over_the_wire_equal_those_of_the_engine_called_directly(add
         assert learner.evaluate(x[1200:], y[1200:]).accuracy > 0.85
 
 
-def test_numbers_as_bytes_and_as_floats_are_the_same_input(address: str) -> None:
+def test_bytes_and_floats_are_the_same_input(address: str) -> None:
     x, y = digits()
     grey = np.round(x * 255).astype(np.uint8).reshape(-1, 8, 8)
     with Client(address) as sharp:
@@ -130,17 +128,6 @@ def test_errors_of_the_server_come_as_their_exceptions(address: str) -> None:
             with sharp.learner("lonely").learn() as stream:
                 stream.send(np.eye(2, 4, dtype=np.float32), [1, 2])
                 stream.end_episode().wait(WAIT)
-
-
-def test_the_fake_server_behaves_as_a_real_one(address: str, tmp_path: Path) -> None:
-    for name in ("real", "fake"):
-        (tmp_path / name).mkdir()
-    with Client(address) as sharp:
-        real = story(sharp, tmp_path / "real")
-    with FakeServer().client() as sharp:
-        fake = story(sharp, tmp_path / "fake")
-    different = {key: (real[key], fake[key]) for key in real if real[key] != fake[key]}
-    assert not different and "nothing failed" not in str(real)
 
 
 def test_the_asyncio_client_teaches_and_asks_at_the_same_time(address: str) -> None:

@@ -206,12 +206,12 @@ def tensor(x: np.ndarray[Any, Any]) -> tensor_pb2.Inputs:
 def labels(y: list[Any]) -> label_pb2.Labels:
     if y and isinstance(y[0], str):
         return label_pb2.Labels(texts=label_pb2.TextLabels(values=y))
-    return label_pb2.Labels(numbers=label_pb2.NumberLabels(values=[int(v) for v in y]))
+    return label_pb2.Labels(integers=label_pb2.IntegerLabels(values=[int(v) for v in y]))
 
 
 def answered(response: prediction_pb2.PredictResponse) -> list[Any]:
     kind = response.labels.WhichOneof("kind")
-    return list(response.labels.texts.values if kind == "texts" else response.labels.numbers.values)
+    return list(response.labels.texts.values if kind == "texts" else response.labels.integers.values)
 
 
 def blobs(classes: Iterable[Any], each: int = 40, features: int = 12, seed: int = 0) -> tuple[Any, list[Any]]:

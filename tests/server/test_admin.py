@@ -266,7 +266,7 @@ def test_a_forgotten_class_is_in_no_memory_no_journal_and_no_answer(serve: Calla
     with refused("CLASS_NOT_FOUND"):
         forget(server, "f", "zebra")
     with refused("LABEL_KIND_MISMATCH"):
-        server.admin.ForgetClass(pb.ForgetClassRequest(learner="f", label=label_pb2.Label(number=1)))
+        server.admin.ForgetClass(pb.ForgetClassRequest(learner="f", label=label_pb2.Label(integer=1)))
 
     server.stop()
     server.start()

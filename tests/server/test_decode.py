@@ -113,7 +113,7 @@ def test_images_are_converted_to_the_channels_of_the_learner(kind: str) -> None:
         (label_pb2.Labels(texts=label_pb2.TextLabels(values=["a", ""])), None, "LABEL_INVALID"),
         (label_pb2.Labels(texts=label_pb2.TextLabels(values=["a", "b" * 1025])), None, "LABEL_INVALID"),
         (label_pb2.Labels(texts=label_pb2.TextLabels(values=["a", "b"])), "integer", "LABEL_KIND_MISMATCH"),
-        (label_pb2.Labels(numbers=label_pb2.NumberLabels(values=[1, 2])), "text", "LABEL_KIND_MISMATCH"),
+        (label_pb2.Labels(integers=label_pb2.IntegerLabels(values=[1, 2])), "text", "LABEL_KIND_MISMATCH"),
     ],
 )
 def test_bad_labels_are_refused_with_their_reason(labels: label_pb2.Labels, kind: str | None, reason: str) -> None:
@@ -123,7 +123,7 @@ def test_bad_labels_are_refused_with_their_reason(labels: label_pb2.Labels, kind
 
 
 def test_a_single_label_is_required_and_of_the_learners_kind() -> None:
-    assert label_of(label_pb2.Label(number=0), "integer") == 0
+    assert label_of(label_pb2.Label(integer=0), "integer") == 0
     assert label_of(label_pb2.Label(text="a"), None) == "a"
     with pytest.raises(RpcError, match="missing"):
         label_of(label_pb2.Label(), None)

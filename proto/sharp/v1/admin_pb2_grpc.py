@@ -29,7 +29,7 @@ if _version_not_supported:
 
 
 class AdminStub:
-    """Creates, watches, saves and mends learners. Needs the role "admin".
+    """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
     and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
@@ -43,10 +43,10 @@ class AdminStub:
     restored state has a higher number than the one it replaces.
 
     ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
-    learned is parked rather than tried for ever: read why in ListParkedEpisodes, mend the cause, and retry or discard
+    learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 
-    The liveness and readiness of the server are told by grpc.health.v1, under "" and under the full names of the
+    The liveness and readiness of the server are reported by grpc.health.v1, under "" and under the full names of the
     services, and need no token.
 
     Any call here may fail with these errors, besides its own:
@@ -146,7 +146,7 @@ class AdminStub:
 
 
 class AdminServicer:
-    """Creates, watches, saves and mends learners. Needs the role "admin".
+    """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
     and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
@@ -160,10 +160,10 @@ class AdminServicer:
     restored state has a higher number than the one it replaces.
 
     ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
-    learned is parked rather than tried for ever: read why in ListParkedEpisodes, mend the cause, and retry or discard
+    learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 
-    The liveness and readiness of the server are told by grpc.health.v1, under "" and under the full names of the
+    The liveness and readiness of the server are reported by grpc.health.v1, under "" and under the full names of the
     services, and need no token.
 
     Any call here may fail with these errors, besides its own:
@@ -495,7 +495,7 @@ def add_AdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Admin:
-    """Creates, watches, saves and mends learners. Needs the role "admin".
+    """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
     and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
@@ -509,10 +509,10 @@ class Admin:
     restored state has a higher number than the one it replaces.
 
     ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
-    learned is parked rather than tried for ever: read why in ListParkedEpisodes, mend the cause, and retry or discard
+    learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 
-    The liveness and readiness of the server are told by grpc.health.v1, under "" and under the full names of the
+    The liveness and readiness of the server are reported by grpc.health.v1, under "" and under the full names of the
     services, and need no token.
 
     Any call here may fail with these errors, besides its own:

@@ -30,7 +30,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminStub:
-    """Creates, watches, saves and mends learners. Needs the role "admin".
+    """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
     and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
@@ -44,10 +44,10 @@ class AdminStub:
     restored state has a higher number than the one it replaces.
 
     ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
-    learned is parked rather than tried for ever: read why in ListParkedEpisodes, mend the cause, and retry or discard
+    learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 
-    The liveness and readiness of the server are told by grpc.health.v1, under "" and under the full names of the
+    The liveness and readiness of the server are reported by grpc.health.v1, under "" and under the full names of the
     services, and need no token.
 
     Any call here may fail with these errors, besides its own:
@@ -230,7 +230,7 @@ class AdminStub:
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
-    """Creates, watches, saves and mends learners. Needs the role "admin".
+    """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
     and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
@@ -244,10 +244,10 @@ class AdminAsyncStub(AdminStub):
     restored state has a higher number than the one it replaces.
 
     ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
-    learned is parked rather than tried for ever: read why in ListParkedEpisodes, mend the cause, and retry or discard
+    learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 
-    The liveness and readiness of the server are told by grpc.health.v1, under "" and under the full names of the
+    The liveness and readiness of the server are reported by grpc.health.v1, under "" and under the full names of the
     services, and need no token.
 
     Any call here may fail with these errors, besides its own:
@@ -426,7 +426,7 @@ class AdminAsyncStub(AdminStub):
     """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
-    """Creates, watches, saves and mends learners. Needs the role "admin".
+    """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
     and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
@@ -440,10 +440,10 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     restored state has a higher number than the one it replaces.
 
     ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
-    learned is parked rather than tried for ever: read why in ListParkedEpisodes, mend the cause, and retry or discard
+    learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 
-    The liveness and readiness of the server are told by grpc.health.v1, under "" and under the full names of the
+    The liveness and readiness of the server are reported by grpc.health.v1, under "" and under the full names of the
     services, and need no token.
 
     Any call here may fail with these errors, besides its own:

@@ -60,7 +60,7 @@ class CreateLearnerRequest(_message.Message):
     """Its name, as in Learner.name. Required."""
     @_builtins.property
     def config(self) -> _learner_pb2.LearnerConfig:
-        """What it is to be. Absent or empty: the first batch settles everything."""
+        """What it is to be. Absent or empty: the first batch decides everything."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ Global___DeleteLearnerResponse: _TypeAlias = DeleteLearnerResponse  # noqa: Y015
 
 @_typing.final
 class WatchLearnerRequest(_message.Message):
-    """Asks to be told of every change of a learner."""
+    """Asks for every change of a learner."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -58,9 +58,9 @@ Global___LearnerState: _TypeAlias = LearnerState  # noqa: Y015
 
 @_typing.final
 class LearnerConfig(_message.Message):
-    """What a learner is to be. Everything may be left out: the first batch then settles the input shape, the kind of labels
+    """What a learner is to be. Everything may be left out: the first batch then decides the input shape, the kind of labels
     and a fitting architecture (vectors: a multi-layer perceptron; small images: a convolutional network; large images
-    need a pretrained backbone, see BACKBONE_NEEDED). Fixed once settled.
+    need a pretrained backbone, see BACKBONE_NEEDED). Fixed once decided.
 
     Device and threads are the server's business, and where episodes end is the stream's.
     """
@@ -176,11 +176,11 @@ class Learner(_message.Message):
     Unique on the server, case matters.
     """
     uid: _builtins.str
-    """Made by the server at creation, never used twice: tells a learner from one of the same name made later."""
+    """Made by the server at creation, never used twice: distinguishes a learner from a later one of the same name."""
     label_kind: _label_pb2.LabelKind.ValueType
-    """Kind of labels. UNSPECIFIED: not settled yet."""
+    """Kind of labels. UNSPECIFIED: not known yet."""
     architecture: _builtins.str
-    """The architecture in one line for people. Empty: not settled yet."""
+    """The architecture in one line for people. Empty: not decided yet."""
     @_builtins.property
     def config(self) -> Global___LearnerConfig:
         """The configuration as it was given."""
@@ -191,7 +191,7 @@ class Learner(_message.Message):
 
     @_builtins.property
     def input_shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Shape of one example. Empty: not settled yet."""
+        """Shape of one example. Empty: not known yet."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -299,7 +299,7 @@ class LearnerStatus(_message.Message):
     @_builtins.property
     def layers(self) -> _containers.RepeatedCompositeFieldContainer[_statistics_pb2.LayerStatistics]:
         """The layers of the network, in order from the input: as training sees them, from the last phase boundary.
-        Empty until the architecture is settled.
+        Empty until the architecture is decided.
         """
 
     @_builtins.property

@@ -30,19 +30,29 @@ class LearningStub:
 
     How to drive it. Open a Learn call and send Open: the name of the learner, and a stream id of your own making that
     you can find again after a crash (a host name and a job's date will do, a random UUID kept in a file is best). Wait
-    for Opened, which tells the last sequence number that is durable: 0 on a new stream. Then send batches, each with the
-    next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you don't
-    know where that is, open the stream with AUTOMATIC boundaries and let the server find out.
+    for Opened, which carries the last sequence number that is durable: 0 on a new stream. Then send batches, each with
+    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you
+    don't know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
 
     Read while you write. An Ack means that everything up to its number is on disk and will be learned even if both sides
-    lose power now; keep what is not acknowledged yet, and drop the rest. Events tell what becomes of your episodes.
-    Batches of the next episode are taken while one is being learned, up to a number of bytes per learner. At that limit
-    the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after which to
-    come back.
+    lose power now; keep what is not acknowledged yet, and drop the rest. Events say what becomes of your episodes.
+    Batches of the next episode are accepted while one is being learned, up to a number of bytes per learner. At that
+    limit the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after
+    which to come back.
 
-    When the call breaks, for whatever reason, open it again with the same stream id, and go on after the number in
-    Opened. What you sent twice is learned once. A fault in a batch (a wrong shape, a missing label) ends the call too:
-    nothing of that batch is kept, everything before it is, and its number is free for a better batch.
+    When the call breaks, for whatever reason, open it again with the same stream id, and continue after the number in
+    Opened. What you sent twice is learned once. Set replay_after_sequence to learn what became of marks and episodes
+    whose answers were lost with the call. An error in a batch (a wrong shape, a missing label) ends the call too:
+    nothing of that batch is kept, everything before it is, and its number is free for a corrected batch.
+
+    Answers come in this order, which every server keeps:
+    1. Opened, always first.
+    2. With replay_after_sequence: the replayed events by number of the episode, each EpisodeClosed directly before the
+    outcome of its episode, and then one Ack of last_durable_sequence, which ends the replay.
+    3. From then on, the EpisodeClosed of an episode comes before the Ack of the number that ended it, and all its
+    other events come after that Ack, in the order in which they happened. Events of different episodes may
+    interleave.
+    So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
 
     When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
     your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,
@@ -78,19 +88,29 @@ class LearningServicer:
 
     How to drive it. Open a Learn call and send Open: the name of the learner, and a stream id of your own making that
     you can find again after a crash (a host name and a job's date will do, a random UUID kept in a file is best). Wait
-    for Opened, which tells the last sequence number that is durable: 0 on a new stream. Then send batches, each with the
-    next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you don't
-    know where that is, open the stream with AUTOMATIC boundaries and let the server find out.
+    for Opened, which carries the last sequence number that is durable: 0 on a new stream. Then send batches, each with
+    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you
+    don't know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
 
     Read while you write. An Ack means that everything up to its number is on disk and will be learned even if both sides
-    lose power now; keep what is not acknowledged yet, and drop the rest. Events tell what becomes of your episodes.
-    Batches of the next episode are taken while one is being learned, up to a number of bytes per learner. At that limit
-    the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after which to
-    come back.
+    lose power now; keep what is not acknowledged yet, and drop the rest. Events say what becomes of your episodes.
+    Batches of the next episode are accepted while one is being learned, up to a number of bytes per learner. At that
+    limit the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after
+    which to come back.
 
-    When the call breaks, for whatever reason, open it again with the same stream id, and go on after the number in
-    Opened. What you sent twice is learned once. A fault in a batch (a wrong shape, a missing label) ends the call too:
-    nothing of that batch is kept, everything before it is, and its number is free for a better batch.
+    When the call breaks, for whatever reason, open it again with the same stream id, and continue after the number in
+    Opened. What you sent twice is learned once. Set replay_after_sequence to learn what became of marks and episodes
+    whose answers were lost with the call. An error in a batch (a wrong shape, a missing label) ends the call too:
+    nothing of that batch is kept, everything before it is, and its number is free for a corrected batch.
+
+    Answers come in this order, which every server keeps:
+    1. Opened, always first.
+    2. With replay_after_sequence: the replayed events by number of the episode, each EpisodeClosed directly before the
+    outcome of its episode, and then one Ack of last_durable_sequence, which ends the replay.
+    3. From then on, the EpisodeClosed of an episode comes before the Ack of the number that ended it, and all its
+    other events come after that Ack, in the order in which they happened. Events of different episodes may
+    interleave.
+    So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
 
     When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
     your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,
@@ -111,13 +131,13 @@ class LearningServicer:
     def Learn(self, request_iterator, context):
         """Teaches one learner over one stream.
 
-        Requests: one Open, then any number of Batch and EndEpisode. Answers: one Opened, then Ack and EpisodeEvent as they
-        come; events only of the episodes of this stream. Idempotent by sequence number: what is durable already is
-        acknowledged again and otherwise ignored. A call on a stream that another call has open takes it over, so that a
-        producer need not wait for its own dead connection.
+        Requests: one Open, then any number of Batch and EndEpisode. Answers: one Opened, then Ack and EpisodeEvent in the
+        order given above; events only of the episodes of this stream. Idempotent by sequence number: what is durable
+        already is acknowledged again and otherwise ignored. A call on a stream that another call has open takes it over,
+        so that a producer need not wait for its own dead connection.
 
         Side effects: batches are written to disk, and deleted from there as soon as their episode is learned. The first
-        batch of a learner settles its input shape, kind of labels and architecture, as far as they are open.
+        batch of a learner decides its input shape, kind of labels and architecture, where its configuration does not.
 
         Errors:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner, and create_if_missing is not set; or it was deleted meanwhile.
@@ -161,19 +181,29 @@ class Learning:
 
     How to drive it. Open a Learn call and send Open: the name of the learner, and a stream id of your own making that
     you can find again after a crash (a host name and a job's date will do, a random UUID kept in a file is best). Wait
-    for Opened, which tells the last sequence number that is durable: 0 on a new stream. Then send batches, each with the
-    next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you don't
-    know where that is, open the stream with AUTOMATIC boundaries and let the server find out.
+    for Opened, which carries the last sequence number that is durable: 0 on a new stream. Then send batches, each with
+    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you
+    don't know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
 
     Read while you write. An Ack means that everything up to its number is on disk and will be learned even if both sides
-    lose power now; keep what is not acknowledged yet, and drop the rest. Events tell what becomes of your episodes.
-    Batches of the next episode are taken while one is being learned, up to a number of bytes per learner. At that limit
-    the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after which to
-    come back.
+    lose power now; keep what is not acknowledged yet, and drop the rest. Events say what becomes of your episodes.
+    Batches of the next episode are accepted while one is being learned, up to a number of bytes per learner. At that
+    limit the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after
+    which to come back.
 
-    When the call breaks, for whatever reason, open it again with the same stream id, and go on after the number in
-    Opened. What you sent twice is learned once. A fault in a batch (a wrong shape, a missing label) ends the call too:
-    nothing of that batch is kept, everything before it is, and its number is free for a better batch.
+    When the call breaks, for whatever reason, open it again with the same stream id, and continue after the number in
+    Opened. What you sent twice is learned once. Set replay_after_sequence to learn what became of marks and episodes
+    whose answers were lost with the call. An error in a batch (a wrong shape, a missing label) ends the call too:
+    nothing of that batch is kept, everything before it is, and its number is free for a corrected batch.
+
+    Answers come in this order, which every server keeps:
+    1. Opened, always first.
+    2. With replay_after_sequence: the replayed events by number of the episode, each EpisodeClosed directly before the
+    outcome of its episode, and then one Ack of last_durable_sequence, which ends the replay.
+    3. From then on, the EpisodeClosed of an episode comes before the Ack of the number that ended it, and all its
+    other events come after that Ack, in the order in which they happened. Events of different episodes may
+    interleave.
+    So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
 
     When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
     your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,

@@ -35,8 +35,8 @@ class PredictionStub:
     sent in parts of a few megabytes: every server takes messages of at least 4 MiB.
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
-    takes over between two calls. A producer that wants to see its own writes gives the version that EpisodeLearned
-    told it as min_model_version; the call then waits, within its deadline, until that version serves.
+    takes over between two calls. A producer that wants to see its own writes gives the version in EpisodeLearned
+    as min_model_version; the call then waits, within its deadline, until that version serves.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
     Before anything was learned there is no made-up label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline on
@@ -91,8 +91,8 @@ class PredictionAsyncStub(PredictionStub):
     sent in parts of a few megabytes: every server takes messages of at least 4 MiB.
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
-    takes over between two calls. A producer that wants to see its own writes gives the version that EpisodeLearned
-    told it as min_model_version; the call then waits, within its deadline, until that version serves.
+    takes over between two calls. A producer that wants to see its own writes gives the version in EpisodeLearned
+    as min_model_version; the call then waits, within its deadline, until that version serves.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
     Before anything was learned there is no made-up label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline on
@@ -143,8 +143,8 @@ class PredictionServicer(metaclass=_abc_1.ABCMeta):
     sent in parts of a few megabytes: every server takes messages of at least 4 MiB.
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
-    takes over between two calls. A producer that wants to see its own writes gives the version that EpisodeLearned
-    told it as min_model_version; the call then waits, within its deadline, until that version serves.
+    takes over between two calls. A producer that wants to see its own writes gives the version in EpisodeLearned
+    as min_model_version; the call then waits, within its deadline, until that version serves.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
     Before anything was learned there is no made-up label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline on

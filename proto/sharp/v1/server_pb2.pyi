@@ -113,7 +113,7 @@ class Limits(_message.Message):
     IMAGE_PIXELS_FIELD_NUMBER: _builtins.int
     SNAPSHOT_BYTES_FIELD_NUMBER: _builtins.int
     AUTOMATIC_SNAPSHOTS_FIELD_NUMBER: _builtins.int
-    KEPT_SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    MANUAL_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     message_bytes: _builtins.int
     """Bytes of one message."""
     batch_examples: _builtins.int
@@ -138,7 +138,7 @@ class Limits(_message.Message):
     """Bytes of an imported snapshot."""
     automatic_snapshots: _builtins.int
     """Automatic snapshots kept, per learner. Older ones are deleted without an error."""
-    kept_snapshots: _builtins.int
+    manual_snapshots: _builtins.int
     """Requested and imported snapshots, per learner."""
     def __init__(
         self,
@@ -155,11 +155,11 @@ class Limits(_message.Message):
         image_pixels: _builtins.int = ...,
         snapshot_bytes: _builtins.int = ...,
         automatic_snapshots: _builtins.int = ...,
-        kept_snapshots: _builtins.int = ...,
+        manual_snapshots: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic_snapshots", b"automatic_snapshots", "batch_examples", b"batch_examples", "classes", b"classes", "image_pixels", b"image_pixels", "kept_snapshots", b"kept_snapshots", "learners", b"learners", "message_bytes", b"message_bytes", "nearest_memories", b"nearest_memories", "prediction_queue", b"prediction_queue", "snapshot_bytes", b"snapshot_bytes", "streams", b"streams", "top_k", b"top_k", "unlearned_bytes", b"unlearned_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic_snapshots", b"automatic_snapshots", "batch_examples", b"batch_examples", "classes", b"classes", "image_pixels", b"image_pixels", "learners", b"learners", "manual_snapshots", b"manual_snapshots", "message_bytes", b"message_bytes", "nearest_memories", b"nearest_memories", "prediction_queue", b"prediction_queue", "snapshot_bytes", b"snapshot_bytes", "streams", b"streams", "top_k", b"top_k", "unlearned_bytes", b"unlearned_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -167,7 +167,7 @@ Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
 @_typing.final
 class Damage(_message.Message):
-    """Something on disk that was not as it was written."""
+    """Something on disk that was found to differ from what was written."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -311,7 +311,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 image_pixels=limits.image_pixels,
                 snapshot_bytes=limits.snapshot_bytes,
                 automatic_snapshots=front.config.data.automatic_snapshots,
-                kept_snapshots=limits.manual_snapshots,
+                manual_snapshots=limits.manual_snapshots,
             ),
             data_bytes=taken,
             free_bytes=free,

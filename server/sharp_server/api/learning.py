@@ -49,8 +49,8 @@ class LearningService(learning_pb2_grpc.LearningServicer):
         try:
             await context.write(pb.LearnResponse(opened=self._opened(served, session)))
             if opening.HasField("replay_after_sequence"):
-                for event in await self._past(session, opening.replay_after_sequence):
-                    await context.write(pb.LearnResponse(event=event))
+                for answer in await self._replay(session, opening.replay_after_sequence):
+                    await context.write(answer)
 
             async def read() -> pb.LearnRequest | None:
                 request = await context.read()
@@ -117,24 +117,28 @@ class LearningService(learning_pb2_grpc.LearningServicer):
             batch_examples_limit=limits.batch_examples,
         )
 
-    async def _past(self, session: Session, after: int) -> list[episode_pb2.EpisodeEvent]:
-        """The fate of earlier episodes of this stream."""
-        served = session.served
+    async def _replay(self, session: Session, after: int) -> list[pb.LearnResponse]:
+        """What became of earlier episodes and marks of this stream, and the Ack that ends the replay."""
+        served, after = session.served, min(after, schema.LARGEST)
         # What is in the mailbox by now is in the journal too, and what comes into it later is not told twice.
         session.mailbox.take()
         rows = await self._front.journal.read(
             ledger_ingest.episodes_where,
             f"e.stream = ? AND e.last_sequence > ? ORDER BY e.number DESC LIMIT {_MOST_REPLAYED}",
             session.stream.id,
-            min(after, schema.LARGEST),
+            after,
         )
-        past = []
+        empty_marks = await self._front.journal.read(
+            ledger_ingest.empty_marks, session.stream.id, after, _MOST_REPLAYED
+        )
+        past: list[episode_pb2.EpisodeEvent] = []
         for episode in reversed(rows):
             past.append(events.closed(episode, served.ahead_of(episode) if episode.state == "waiting" else 0))
             settled = events.settled(episode)
             if settled is not None:
                 past.append(settled)
-        return past
+        answers = [pb.LearnResponse(event=event) for event in past]
+        return [*answers, session.acknowledgement(session.durable, empty_marks)]
 
 
 def _taken_over() -> RpcError:

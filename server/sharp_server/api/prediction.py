@@ -144,7 +144,7 @@ def _response(
     if isinstance(labels[0], str):
         response.labels.texts.values.extend(labels)
     else:
-        response.labels.numbers.values.extend(labels)
+        response.labels.integers.values.extend(labels)
     response.vote_shares.extend(batch.shares[first:end])
     response.distances.extend(batch.distances[first:end])
     if novelty and found.novelty is not None:

@@ -59,6 +59,8 @@ class Session:
         self._threads, self._wake_trainer = threads, wake_trainer
         self._next = stream.durable + 1
         self._acknowledge = False
+        self._empty_marks: list[int] = []
+        """Durable and not acknowledged yet: marks that closed nothing."""
         self._closed = False
         self._items = 0
         """Under way: submitted and not yet durable."""
@@ -73,18 +75,28 @@ class Session:
         while True:
             over = self._items == 0 and (self.fault is not None or (self._closed and not self._unsettled()))
             waiting, durable, acknowledge = self.mailbox.take(), self.durable, self._acknowledge
+            empty_marks, self._empty_marks = self._empty_marks, []
             self._acknowledge = False
-            for event in waiting:  # first: whoever has the acknowledgement of a batch knows the cuts up to it
+            # The order that `learning.proto` promises: whoever has the Ack of a number knows what ended there.
+            closed = [event for event in waiting if event.HasField("closed")]
+            for event in closed:
                 await write(pb.LearnResponse(event=event))
             if acknowledge:
-                ack = pb.Ack(sequence=durable, unlearned_bytes=max(0, self.served.bytes))
-                await write(pb.LearnResponse(ack=ack))
+                await write(self.acknowledgement(durable, empty_marks))
+            for event in waiting:
+                if not event.HasField("closed"):
+                    await write(pb.LearnResponse(event=event))
             self._move()
             if over and not self._acknowledge and not len(self.mailbox):
                 break
             await self.mailbox.wait()
         if self.fault is not None:
             raise self.fault
+
+    def acknowledgement(self, durable: int, empty_marks: list[int]) -> pb.LearnResponse:
+        """Everything up to a number is durable; `empty_marks` among it closed nothing."""
+        unlearned = max(0, self.served.bytes)
+        return pb.LearnResponse(ack=pb.Ack(sequence=durable, unlearned_bytes=unlearned, empty_marks=empty_marks))
 
     def _unsettled(self) -> bool:
         return any(e.stream == self.stream.id and e.state == "waiting" for e in self.served.episodes.values())
@@ -283,6 +295,8 @@ class Session:
         if done.cancelled() or done.exception() is not None:
             self._lost(done)
             return
+        if not done.result():
+            self._empty_marks.append(sequence)
         self._durable(sequence, done.result())
 
     def _lost(self, done: asyncio.Future[list[EpisodeRow]]) -> None:

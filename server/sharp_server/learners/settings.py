@@ -25,11 +25,11 @@ _MOST_OVERRIDES = 100
 _LONGEST_OVERRIDE = 10_000
 _NOT_TAKEN = ("device", "stream.boundaries", "seed", "architecture.input_shape")
 _FILES = ("architecture.pretrained", "architecture.backbone.weights")
-_KINDS: dict[int, str] = {label_pb2.LABEL_KIND_TEXT: "text", label_pb2.LABEL_KIND_NUMBER: "integer"}
+_KINDS: dict[int, str] = {label_pb2.LABEL_KIND_TEXT: "text", label_pb2.LABEL_KIND_INTEGER: "integer"}
 KIND_MESSAGES: dict[str | None, label_pb2.LabelKind.ValueType] = {
     None: label_pb2.LABEL_KIND_UNSPECIFIED,
     "text": label_pb2.LABEL_KIND_TEXT,
-    "integer": label_pb2.LABEL_KIND_NUMBER,
+    "integer": label_pb2.LABEL_KIND_INTEGER,
 }
 
 

@@ -85,7 +85,7 @@ def class_messages(classes: Sequence[Sequence[Any]]) -> list[learner_pb2.ClassSu
 
 def label_message(label: Label) -> label_pb2.Label:
     """One label."""
-    return label_pb2.Label(text=label) if isinstance(label, str) else label_pb2.Label(number=label)
+    return label_pb2.Label(text=label) if isinstance(label, str) else label_pb2.Label(integer=label)
 
 
 def labels_message(labels: Sequence[Label]) -> label_pb2.Labels:
@@ -94,4 +94,4 @@ def labels_message(labels: Sequence[Label]) -> label_pb2.Labels:
         return label_pb2.Labels()
     if isinstance(labels[0], str):
         return label_pb2.Labels(texts=label_pb2.TextLabels(values=labels))  # type: ignore[arg-type]
-    return label_pb2.Labels(numbers=label_pb2.NumberLabels(values=labels))  # type: ignore[arg-type]
+    return label_pb2.Labels(integers=label_pb2.IntegerLabels(values=labels))  # type: ignore[arg-type]

@@ -306,7 +306,7 @@ def labels_of(labels: label_pb2.Labels, kind: str | None, examples: int) -> list
     found = "text" if which == "texts" else "integer"
     if kind is not None and found != kind:
         raise kind_mismatch(kind, found, "batch.labels")
-    given = labels.texts.values if which == "texts" else labels.numbers.values
+    given = labels.texts.values if which == "texts" else labels.integers.values
     if len(given) != examples:
         raise RpcError(
             "LABEL_COUNT_MISMATCH",
@@ -333,18 +333,17 @@ def label_of(label: label_pb2.Label, kind: str | None) -> Label:
         raise kind_mismatch(kind, found, "label")
     if which == "text" and not 1 <= len(label.text) <= LONGEST_LABEL:
         raise label_invalid(0)
-    return label.text if which == "text" else label.number
+    return label.text if which == "text" else label.integer
 
 
 def kind_mismatch(expected: str, found: str, field: str) -> RpcError:
-    """Texts for a learner of numbers, or the other way round."""
-    names = {"text": "text", "integer": "number"}
+    """Texts for a learner of integers, or the other way round."""
     return RpcError(
         "LABEL_KIND_MISMATCH",
-        f"the learner's labels are {names[expected]}s, these are {names[found]}s",
+        f"the learner's labels are {expected}s, these are {found}s",
         fields=(field,),
-        expected=names[expected],
-        found=names[found],
+        expected=expected,
+        found=found,
     )
 
 

@@ -160,6 +160,29 @@ def mark(connection: sqlite3.Connection, learner: int, stream: int, sequence: in
     return close(connection, learner, stream, None, "mark", sequence)
 
 
+def empty_marks(connection: sqlite3.Connection, stream: int, after: int, most: int) -> list[int]:
+    """Durable marks after a number that closed nothing, the newest `most` of them, in rising order.
+
+    Every durable number is a batch or a mark. One that lies within no episode, and is no batch of the open one, is a
+    mark that closed nothing.
+    """
+    durable: int = connection.execute("SELECT durable FROM streams WHERE id = ?", (stream,)).fetchone()[0]
+    used = connection.execute(
+        "SELECT first_sequence, last_sequence FROM episodes WHERE stream = ?1 AND last_sequence > ?2 UNION ALL "
+        "SELECT sequence, sequence FROM parts WHERE stream = ?1 AND episode IS NULL AND sequence > ?2 "
+        "ORDER BY 2 DESC",
+        (stream, after),
+    )
+    found: list[int] = []
+    top = durable
+    for first, last in (*used, (0, after)):
+        found += range(top, max(last, top - most + len(found)), -1)
+        top = min(top, first - 1)
+        if len(found) >= most:
+            break
+    return found[::-1]
+
+
 def _advance(connection: sqlite3.Connection, stream: int, sequence: int, examples: int) -> None:
     moved = connection.execute(
         "UPDATE streams SET durable = ?, open_examples = open_examples + ? WHERE id = ? AND durable = ?",

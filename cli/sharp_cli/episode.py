@@ -1,4 +1,4 @@
-"""`sharp parked …`."""
+"""`sharp episode …`: the episodes that could not be learned."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from sharp_cli import connection
+from sharp_cli.connection import LearnerOption
 from sharp_cli.output import console, size, table, write_json
-from sharp_cli.plain import enum_name, to_plain
-from sharp_cli.predict import LearnerOption
+from sharp_cli.plain import to_plain
 
-app = typer.Typer(no_args_is_help=True, help="Episodes that could not be learned: list, retry, discard.")
+app = typer.Typer(no_args_is_help=True, help="List, retry and discard episodes that could not be learned.")
 
 EpisodeArgument = Annotated[int, typer.Argument(metavar="EPISODE", min=1, help="Number of the episode.")]
 
@@ -24,7 +24,7 @@ def list_parked(ctx: typer.Context, learner: LearnerOption = None) -> None:
         chosen = connection.choose_learner(client, learner)
         episodes = chosen.parked()
     if options.json:
-        write_json({"learner": chosen.name, "episodes": [to_plain(episode) for episode in episodes]})
+        write_json({"learner": chosen.name, "episodes": to_plain(episodes)})
         return
     if not episodes:
         console().print(f"no episode of {chosen.name} is parked")
@@ -32,7 +32,7 @@ def list_parked(ctx: typer.Context, learner: LearnerOption = None) -> None:
     rows = [
         [
             episode.episode,
-            enum_name(episode.parked, "reason").replace("_", " "),
+            episode.parked.reason.replace("_", " "),
             episode.parked.detail,
             episode.parked.attempts,
             episode.examples,
@@ -41,8 +41,8 @@ def list_parked(ctx: typer.Context, learner: LearnerOption = None) -> None:
         ]
         for episode in episodes
     ]
-    heads = ("episode", "reason", "detail", "tries", "examples", "size", "stream")
-    console().print(table(*heads, rows=rows, numbers=("episode", "tries", "examples", "size")))
+    heads = ("episode", "reason", "detail", "attempts", "examples", "size", "stream")
+    console().print(table(*heads, rows=rows, numbers=("episode", "attempts", "examples", "size")))
 
 
 @app.command()
@@ -55,7 +55,7 @@ def retry(ctx: typer.Context, episode: EpisodeArgument, learner: LearnerOption =
     if options.json:
         write_json({"learner": chosen.name, "episode": episode, **to_plain(answer)})
     else:
-        console().print(f"episode {episode} waits again, {answer.episodes_ahead} ahead of it")
+        console().print(f"episode {episode} is back in the queue, {answer.episodes_ahead} ahead of it")
 
 
 @app.command()

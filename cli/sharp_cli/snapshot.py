@@ -1,4 +1,4 @@
-"""`sharp snapshot …`."""
+"""`sharp snapshot …`: create, list, restore, export, import and delete snapshots."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from sharp.v1 import snapshot_pb2
 from sharp_cli import connection
+from sharp_cli.connection import LearnerOption
 from sharp_cli.output import console, count, size, table, write_json
-from sharp_cli.plain import enum_name, to_plain
-from sharp_cli.predict import LearnerOption
+from sharp_cli.plain import time_text, to_plain
+from sharp_client import Snapshot
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, restore, export, import and delete snapshots.")
 
 SnapshotArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the snapshot, see `sharp snapshot list`.")]
 
 
-def _line(snapshot: snapshot_pb2.Snapshot) -> str:
+def _line(snapshot: Snapshot) -> str:
     return f"snapshot {snapshot.id}: version {snapshot.model_version}, {size(snapshot.size_bytes)}"
 
 
@@ -36,7 +36,7 @@ def create(
     if options.json:
         write_json(to_plain(snapshot))
     else:
-        console().print(f"made {_line(snapshot)}")
+        console().print(f"created {_line(snapshot)}")
 
 
 @app.command("list")
@@ -47,10 +47,10 @@ def list_snapshots(ctx: typer.Context, learner: LearnerOption = None) -> None:
         chosen = connection.choose_learner(client, learner)
         snapshots = chosen.snapshots()
     if options.json:
-        write_json({"learner": chosen.name, "snapshots": [to_plain(snapshot) for snapshot in snapshots]})
+        write_json({"learner": chosen.name, "snapshots": to_plain(snapshots)})
         return
     if not snapshots:
-        console().print(f"{chosen.name} has no snapshot yet: learning makes them, and `sharp snapshot create`")
+        console().print(f"{chosen.name} has no snapshot yet: learning creates them, and `sharp snapshot create`")
         return
     heads = ("id", "version", "episodes", "classes", "origin", "created", "size", "note")
     rows = [
@@ -58,9 +58,9 @@ def list_snapshots(ctx: typer.Context, learner: LearnerOption = None) -> None:
             snapshot.id,
             snapshot.model_version,
             snapshot.episodes_learned,
-            len(to_plain(snapshot.classes)),
-            "damaged" if snapshot.damaged else enum_name(snapshot, "origin"),
-            snapshot.create_time.ToJsonString()[:16].replace("T", " "),
+            len(snapshot.classes),
+            "damaged" if snapshot.damaged else snapshot.origin,
+            time_text(snapshot.create_time)[:16].replace("T", " "),
             size(snapshot.size_bytes),
             snapshot.note,
         ]
@@ -76,7 +76,7 @@ def restore(
     learner: LearnerOption = None,
     with_forgotten: Annotated[bool, typer.Option(help="Bring back classes that were forgotten since, too.")] = False,
 ) -> None:
-    """Make a learner what it was when a snapshot was taken. What was learned since is undone."""
+    """Return a learner to a snapshot. What was learned since is undone."""
     options = connection.of(ctx)
     with options.connect() as client:
         chosen = connection.choose_learner(client, learner)
@@ -86,11 +86,11 @@ def restore(
         return
     out = console()
     out.print(
-        f"[bold]{chosen.name}[/] is as in {escape(snapshot_id)}: version {answer.model_version} serves instead of "
+        f"[bold]{chosen.name}[/] is back at {escape(snapshot_id)}: version {answer.model_version} serves instead of "
         f"{answer.previous_model_version}, {count(answer.episodes_undone, 'episode')} undone"
     )
-    for label in to_plain(answer.classes_forgotten):
-        out.print(f"  {escape(str(label))} was forgotten meanwhile, and is forgotten again")
+    for label in answer.classes_forgotten:
+        out.print(f"  {escape(str(label))} was forgotten since, and stays forgotten")
 
 
 @app.command("export")
@@ -107,7 +107,7 @@ def export_snapshot(
     if options.json:
         write_json({"file": str(file), **to_plain(snapshot)})
     else:
-        console().print(f"wrote {escape(str(file))}, {_line(snapshot)}\n[dim]sha256 {snapshot.sha256.hex()}[/]")
+        console().print(f"wrote {escape(str(file))}, {_line(snapshot)}\n[dim]sha256 {snapshot.sha256}[/]")
 
 
 @app.command("import")
@@ -115,9 +115,9 @@ def import_snapshot(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="The file of a snapshot.", dir_okay=False)],
     learner: Annotated[
-        str, typer.Option("--learner", "-l", envvar="SHARP_LEARNER", help="Its name; made if there is none.")
+        str, typer.Option("--learner", "-l", envvar="SHARP_LEARNER", help="Its name; created if there is none.")
     ],
-    restore: Annotated[bool, typer.Option(help="Make the learner what the snapshot holds.")] = False,
+    restore: Annotated[bool, typer.Option(help="Return the learner to the snapshot.")] = False,
     note: Annotated[str, typer.Option(help="Your own words.")] = "",
 ) -> None:
     """Give a learner the snapshot in a file."""
@@ -127,9 +127,9 @@ def import_snapshot(
     if options.json:
         write_json(to_plain(answer))
         return
-    made = f"made [bold]{learner}[/] from it, " if answer.created else ""
-    serves = f"version {answer.model_version} serves" if answer.model_version else "kept"
-    console().print(f"took in {_line(answer.snapshot)}: {made}{serves}")
+    created = f"created [bold]{learner}[/] from it, " if answer.created else ""
+    serves = f"version {answer.model_version} serves" if answer.model_version else "stored"
+    console().print(f"imported {_line(answer.snapshot)}: {created}{serves}")
 
 
 @app.command()
@@ -142,4 +142,4 @@ def delete(ctx: typer.Context, snapshot_id: SnapshotArgument, learner: LearnerOp
     if options.json:
         write_json({"learner": chosen.name, "snapshot_id": snapshot_id, **to_plain(answer)})
     else:
-        console().print(f"deleted {snapshot_id}, {size(answer.size_bytes)} are free")
+        console().print(f"deleted {snapshot_id}, {size(answer.size_bytes)} freed")
