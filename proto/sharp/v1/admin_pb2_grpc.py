@@ -394,7 +394,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetServerStatus(self, request, context):
-        """Tells how the server is: state, trainer, limits, disk, damages. Works while the server starts and stops. No side
+        """Tells how the server is: state, trainer, limits, disk, corruption. Works while the server starts and stops. No side
         effects, idempotent.
 
         Errors: none of its own.

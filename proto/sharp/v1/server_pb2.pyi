@@ -166,7 +166,7 @@ class Limits(_message.Message):
 Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
 @_typing.final
-class Damage(_message.Message):
+class CorruptionEvent(_message.Message):
     """Something on disk that was found to differ from what was written."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -207,4 +207,4 @@ class Damage(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Damage: _TypeAlias = Damage  # noqa: Y015
+Global___CorruptionEvent: _TypeAlias = CorruptionEvent  # noqa: Y015
