@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GetServerStatusRequest(_message.Message):
-    """Asks how the server is."""
+    """Asks for the state of the server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -39,7 +39,7 @@ Global___GetServerStatusRequest: _TypeAlias = GetServerStatusRequest  # noqa: Y0
 
 @_typing.final
 class GetServerStatusResponse(_message.Message):
-    """How the server is."""
+    """The state of the server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -79,7 +79,7 @@ class GetServerStatusResponse(_message.Message):
 
     @_builtins.property
     def corruption_events(self) -> _containers.RepeatedCompositeFieldContainer[_server_pb2.CorruptionEvent]:
-        """What was found damaged since the data folder was made, newest first, 100 at most."""
+        """What was found damaged since the data folder was created, newest first, 100 at most."""
 
     def __init__(
         self,
