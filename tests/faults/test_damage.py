@@ -185,7 +185,7 @@ def test_a_real_server_on_damaged_files_serves_the_newest_sound_version_and_says
     x, y = blobs("ab")
     told: Any = server.predict("two", x[:6])
     assert (told.model_version, told.episodes_learned, answered(told)) == (3, 1, y[:6])
-    told = " | ".join(damage.detail for damage in server.status().damages)
+    told = " | ".join(damage.detail for damage in server.status().corruption_events)
     assert "version 2 is damaged" in told and "dropped" in told
     log = server.log.read_text()
     assert "version 2 is damaged" in log and "Traceback" not in log

@@ -326,4 +326,4 @@ def test_the_status_of_the_server_tells_limits_disk_and_trainer(shared: Server) 
     status = shared.status()
     assert status.state == 2 and status.limits.message_bytes >= 4 << 20 and status.free_bytes > 0
     assert all(value for _, value in status.limits.ListFields()) and len(status.limits.ListFields()) == 13
-    assert status.device == "cpu" and not status.damages
+    assert status.device == "cpu" and not status.corruption_events

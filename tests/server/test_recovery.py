@@ -52,7 +52,7 @@ def test_learners_come_back_from_their_snapshots_when_the_journal_is_beyond_repa
         (s.id, s.origin, s.model_version, s.sha256) for s in were
     ]
     assert server.learner("pets").config.seed == 3 and list(server.learner("empty").input_shape) == [7]
-    damage = server.status().damages[0]
+    damage = server.status().corruption_events[0]
     assert "journal was damaged" in damage.detail and "2 learners came back" in damage.detail
     assert list(data(server).glob("damaged-*-journal.db"))
     # What was forgotten is in an older snapshot, and stays forgotten when that is restored.
@@ -63,7 +63,7 @@ def test_learners_come_back_from_their_snapshots_when_the_journal_is_beyond_repa
     assert server.teach("empty", blobs("gh", features=7)) == 1
     server.stop()
     server.start()
-    assert len(server.status().damages) == 1 and server.learner("pets").status.model_version == 5
+    assert len(server.status().corruption_events) == 1 and server.learner("pets").status.model_version == 5
 
 
 def test_a_missing_journal_deletes_nothing_and_a_folder_without_a_name_keeps_what_it_knows(
@@ -88,7 +88,7 @@ def test_a_missing_journal_deletes_nothing_and_a_folder_without_a_name_keeps_wha
     assert name.startswith("recovered-")
     answer = server.predict(name, x[:5])
     assert (answer.model_version, answer.episodes_learned, answered(answer)) == (3, 1, y[:5])
-    details = [damage.detail for damage in server.status().damages]
+    details = [damage.detail for damage in server.status().corruption_events]
     assert "damaged" in details[0] and "the journal was missing; 1 learners came back" in details[1]
     assert len(list(data(server).glob("damaged-*-stranger/*"))) == 1
 

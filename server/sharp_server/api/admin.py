@@ -315,8 +315,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             ),
             data_bytes=taken,
             free_bytes=free,
-            damages=[
-                server_pb2.Damage(
+            corruption_events=[
+                server_pb2.CorruptionEvent(
                     time=timestamp(when),
                     learner=name,
                     snapshot_id=snapshot,
