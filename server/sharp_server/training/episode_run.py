@@ -44,6 +44,8 @@ from sharp_server.training.protocol import (
 log = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_REPORTS = 0.3
+_SECONDS_BETWEEN_RETURNS = 10.0
+"""Freed memory is given back after an episode, but not after each of many small ones: it would be asked for again."""
 _REPORTED = ("step", "phase-started", "phase-ended", "epoch-ended")
 
 
@@ -55,6 +57,7 @@ class Trainer:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._cancel = threading.Event()
         self._sending = threading.Lock()
+        self._returned = 0.0
 
     def serve(self) -> None:
         """Work until told to stop."""
@@ -63,7 +66,12 @@ class Trainer:
         while not isinstance(command := self._commands.get(), Stop):
             if isinstance(command, Train):
                 self._train(command.job)
-                malloc.return_freed_memory()
+                self._return_memory()
+
+    def _return_memory(self) -> None:
+        if time.monotonic() - self._returned >= _SECONDS_BETWEEN_RETURNS:
+            malloc.return_freed_memory()
+            self._returned = time.monotonic()
 
     def _listen(self) -> None:
         while True:

@@ -284,7 +284,7 @@ def test_a_forgotten_class_is_in_no_memory_no_journal_and_no_answer(serve: Calla
 
 
 def test_an_episode_under_way_goes_on_without_the_forgotten_class(shared: Server) -> None:
-    shared.create("under-way", training__phases="4", training__least_steps="150")
+    shared.create("under-way", training__phases="4", training__min_steps="150")
     with shared.stream("under-way") as stream:
         stream.send(*blobs("abc", each=60))
         stream.end()

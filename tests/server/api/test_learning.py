@@ -168,7 +168,7 @@ def test_the_fate_of_earlier_episodes_is_told_again_on_request(shared: Server) -
 
 
 def test_events_of_an_episode_come_in_order_and_progress_in_between(shared: Server) -> None:
-    shared.create("ordered", training__phases="3", training__least_steps="60")
+    shared.create("ordered", training__phases="3", training__min_steps="60")
     with shared.stream("ordered") as stream:
         x, y = blobs("abc", each=100)
         stream.send(x, y)
@@ -186,7 +186,7 @@ def test_events_of_an_episode_come_in_order_and_progress_in_between(shared: Serv
 
 
 def test_automatic_boundaries_are_those_of_the_engines_segmenter_over_any_batches(shared: Server) -> None:
-    settings: dict[str, Any] = {"stream__least": "64", "stream__window": "32", "stream__most": "200"}
+    settings: dict[str, Any] = {"stream__min_examples": "64", "stream__window": "32", "stream__max_examples": "200"}
     shared.create("blurry", seed=3, **settings)
     xs, ys = zip(*(blobs(pair, each=70, seed=i) for i, pair in enumerate(("ab", "cd", "ef"))), strict=True)
     x, y = np.concatenate(xs), [label for part in ys for label in part]
@@ -296,13 +296,13 @@ def test_a_loss_that_is_not_finite_is_tried_again_and_then_parked(shared: Server
 
 def test_at_the_byte_limit_a_producer_waits_or_is_refused(serve: Callable[..., Server]) -> None:
     server = serve(limits__unlearned_bytes=20_000)
-    server.create("small", training__least_steps="100")
+    server.create("small", training__min_steps="100")
     x, y = blobs("ab", each=100)  # 200 × (48 + 4) bytes
     with server.stream("small", "open") as stream, refused("EPISODE_TOO_LARGE"):
         for _ in range(3):
             stream.send(x, y)
         stream.wait_ack()
-    server.create("fails", training__least_steps="300")
+    server.create("fails", training__min_steps="300")
     with refused("JOURNAL_FULL") as failure, server.stream("fails", backpressure=learning_pb2.BACKPRESSURE_FAIL) as s:
         for _ in range(20):
             s.send(x, y)

@@ -14,12 +14,12 @@ from sharp.v1 import learning_pb2
 from sharp.v1 import snapshot_pb2 as snap
 from tests.server.running import Server, answered, blobs, refused, until
 
-SLOW: dict[str, Any] = {"training__phases": "6", "training__least_steps": "60"}
+SLOW: dict[str, Any] = {"training__phases": "6", "training__min_steps": "60"}
 
 
 def test_a_killed_trainer_goes_on_from_the_last_finished_phase(serve: Callable[..., Server]) -> None:
     server = serve(trainer__attempts=10)
-    server.create("phases", training__phases="5", training__least_steps="150")
+    server.create("phases", training__phases="5", training__min_steps="150")
     with server.stream("phases") as stream:
         stream.send(*blobs("ab", each=100))
         stream.end()

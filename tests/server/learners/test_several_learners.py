@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_the_trainer_works_on_learners_in_turn(server: Server) -> None:
     for name in ("busy", "late"):
-        server.create(name, training__least_steps="20")
+        server.create(name, training__min_steps="20")
     with server.stream("busy") as busy, server.stream("late") as late:
         for stream, episodes in ((busy, 6), (late, 3)):
             for number in range(episodes):
@@ -101,7 +101,7 @@ def figures(server: Server) -> dict[str, float]:
 def test_every_figure_that_an_operator_needs_is_measured(server: Server) -> None:
     before = figures(server)
     for name, steps in (("measured", "8"), ("slow", "4000")):
-        server.create(name, training__least_steps=steps)
+        server.create(name, training__min_steps=steps)
     x, y = blobs("ab")
     server.teach("measured", (x, y))
     with server.stream("measured", "lonely") as stream:

@@ -18,8 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
-from torchvision.io import ImageReadMode, decode_jpeg
-from torchvision.transforms.functional import resize as resized
 
 from sharp_server.api.decode.tensors import check_count
 from sharp_server.config.model import LimitsConfig
@@ -146,12 +144,16 @@ def _decoded(image: bytes, i: int, header: _Header, shape: tuple[int, ...]) -> N
     except Exception:  # a file from a stranger: whatever its content does to the decoder
         raise _malformed(i, "is damaged") from None
     if tuple(pixels.shape[1:]) != shape[1:]:
+        from torchvision.transforms.functional import resize as resized
+
         pixels = resized(pixels, list(shape[1:]), antialias=True)
     array: NDArray[np.uint8] = pixels.to(torch.uint8).numpy()
     return array
 
 
 def _jpeg(image: bytes, channels: int) -> torch.Tensor:
+    from torchvision.io import ImageReadMode, decode_jpeg  # here: it takes a second, and most servers see no image
+
     mode = ImageReadMode.GRAY if channels == 1 else ImageReadMode.RGB
     pixels: torch.Tensor = decode_jpeg(torch.frombuffer(bytearray(image), dtype=torch.uint8), mode)
     return pixels
