@@ -112,7 +112,7 @@ def test_a_damaged_log_loses_no_version_and_what_it_lost_is_told(killed: Path, t
         assert lost and "dropped" in found.damages[0] and found.durable.get("open", 0) < 6, what
 
 
-def test_a_damaged_journal_is_salvaged_and_no_version_is_lost(killed: Path, truth: Opened, tmp_path: Path) -> None:
+def test_a_damaged_journal_is_begun_anew_and_no_version_is_lost(killed: Path, truth: Opened, tmp_path: Path) -> None:
     size = (killed / "journal.db").stat().st_size
     for what, change in [*flips(size, 25, 5), *cuts(size, 8, 6)]:
         data = copied(killed, tmp_path / "data")

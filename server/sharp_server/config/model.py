@@ -141,16 +141,10 @@ class BatchingConfig:
     """How predictions that come together are computed together."""
 
     max_batch_size: int = setting(256, "Examples computed at once, unless one request brings more.")
-    longest_wait_ms: float = setting(
-        0.0,
-        "Longest time that several requests wait for others, while more keep coming; one alone never waits. "
-        "0: they gather only while the batch before them is computed and the core has requests to take in.",
-    )
     queue_examples: int = setting(16_384, "Examples that may wait for prediction, over all learners.")
 
     def __post_init__(self) -> None:
         _at_least("batching", self, 1, "max_batch_size", "queue_examples")
-        _at_least("batching", self, 0, "longest_wait_ms")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sharp_server.errors import JournalUnavailable, disk_is_full
 from sharp_server.storage.data_folder import QUARANTINE_PREFIX
+from sharp_server.storage.interface import UnsupportedFormatError
 from sharp_server.storage.repair import wal
 from sharp_server.storage.sqlite import schema
 
@@ -64,9 +65,9 @@ class Journal:
         self._local = threading.local()
         self._thread = threading.Thread(target=self._write_loop, name="journal-write", daemon=True)
 
-    def start(self) -> None:
-        """Open or make the file; raises sqlite3.DatabaseError if it is damaged beyond use."""
-        self._loop = asyncio.get_running_loop()
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Open or make the file, in whatever thread; raises sqlite3.DatabaseError if it is damaged beyond use."""
+        self._loop = loop
         stale = wal.set_aside_if_stale(self.path, f"{QUARANTINE_PREFIX}{int(time.time())}-")
         promised = stale or wal.expected(self.path)
         self._connection = schema.connect(self.path)
@@ -77,7 +78,7 @@ class Journal:
             if not schema.is_sound(self._connection):
                 raise sqlite3.DatabaseError("the journal's structure is damaged")
             schema.create(self._connection)
-        except (sqlite3.Error, schema.OtherFormat):
+        except (sqlite3.Error, UnsupportedFormatError):
             self._connection.close()
             if witness is not None:
                 witness.close()

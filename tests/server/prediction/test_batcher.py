@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 
 from sharp_server.config.model import BatchingConfig, PredictorConfig
-from sharp_server.prediction.batcher import Batcher, Slice
+from sharp_server.prediction.batcher import Batcher
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.thread_priority import lower_thread_priority
 
 ONE = np.zeros((1, 3), np.float32)
-FOREVER_MS = 1e9
 
 
 class Predictor:
@@ -54,7 +53,7 @@ def run(work: Callable[[Batcher], Coroutine[Any, Any, None]], **settings: Any) -
     asyncio.run(main())
 
 
-def test_a_lone_request_waits_for_nobody_however_long_others_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lone_request_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sharp_server.prediction.batcher.time.sleep", lambda seconds: pytest.fail("it waited"))
 
     async def work(working: Batcher) -> None:
@@ -63,51 +62,30 @@ def test_a_lone_request_waits_for_nobody_however_long_others_may(monkeypatch: py
             await working.predict(one, ONE, 1, 0, False)
         assert one.model.predictor.batches == [1, 1, 1]
 
-    run(work, longest_wait_ms=FOREVER_MS)
+    run(work)
 
 
-@pytest.mark.parametrize(("largest", "together"), [(4, [1, 4]), (100, [1, 7])])
-def test_several_wait_for_others_while_more_keep_coming_up_to_the_max_batch_size(
-    monkeypatch: pytest.MonkeyPatch, largest: int, together: list[int]
+@pytest.mark.parametrize(("largest", "together"), [(4, [1, 4, 3]), (100, [1, 7])])
+def test_what_gathers_while_a_batch_is_computed_is_computed_together_up_to_the_max_batch_size(
+    largest: int, together: list[int]
 ) -> None:
     async def work(working: Batcher) -> None:
-        one, loop = learner(1), asyncio.get_running_loop()
-        answers: list[asyncio.Future[Slice]] = []
-
-        def join() -> None:
-            answers.append(working.predict(one, ONE, 1, 0, False))
-
-        def comes_meanwhile(seconds: float) -> None:
-            assert 0 < seconds <= 0.001
-            if len(answers) < 8:  # one more each time that is looked: the predictor's thread waits for it
-                came = threading.Event()
-                loop.call_soon_threadsafe(join)
-                loop.call_soon_threadsafe(came.set)
-                assert came.wait(60)
-
-        monkeypatch.setattr("sharp_server.prediction.batcher.time.sleep", comes_meanwhile)
+        one = learner(1)
         one.model.predictor.may_go.clear()
-        join()  # is computed alone, and held there
-        while not working._lanes or working._lanes[1].announced:
+        answers = [working.predict(one, ONE, 1, 0, False)]  # is computed alone, and held there
+        while working._lanes[1].announced:
             await asyncio.sleep(0)
-        join()
-        join()
+        answers += [working.predict(one, ONE, 1, 0, False) for _ in range(7)]
         one.model.predictor.may_go.set()
-        while len(answers) < 4 or not all(answer.done() for answer in answers):
-            await asyncio.sleep(0.001)
-        assert one.model.predictor.batches[:2] == together
+        await asyncio.gather(*answers)
+        assert one.model.predictor.batches == together
 
-    run(work, longest_wait_ms=FOREVER_MS, max_batch_size=largest)
+    run(work, max_batch_size=largest)
 
 
-def test_nobody_waits_for_company_while_another_learner_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learners_take_turns() -> None:
     async def work(working: Batcher) -> None:
         one, other = learner(1), learner(2)
-        computed_before_waiting: list[list[int]] = []
-        monkeypatch.setattr(
-            "sharp_server.prediction.batcher.time.sleep",
-            lambda seconds: computed_before_waiting.append(list(one.model.predictor.batches)),
-        )
         one.model.predictor.may_go.clear()
         answers = [working.predict(one, ONE, 1, 0, False)]
         while working._lanes[1].announced:
@@ -117,9 +95,24 @@ def test_nobody_waits_for_company_while_another_learner_waits(monkeypatch: pytes
         one.model.predictor.may_go.set()
         await asyncio.gather(*answers)
         assert (one.model.predictor.batches, other.model.predictor.batches) == ([1, 2], [2])
-        assert computed_before_waiting == [[1, 2]]  # the other learner, who was the last, waited
 
-    run(work, longest_wait_ms=FOREVER_MS)
+    run(work)
+
+
+def test_a_caller_who_leaves_takes_nobody_of_its_batch_along() -> None:
+    async def work(working: Batcher) -> None:
+        one = learner(1)
+        one.model.predictor.may_go.clear()
+        first = working.predict(one, ONE, 1, 0, False)
+        while working._lanes[1].announced:
+            await asyncio.sleep(0)
+        answers = [working.predict(one, ONE, 1, 0, False) for _ in range(3)]
+        answers[1].cancel()
+        one.model.predictor.may_go.set()
+        await asyncio.gather(first, answers[0], answers[2])
+        assert working.examples_waiting == 0
+
+    run(work)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no niceness of their own")
@@ -142,9 +135,9 @@ def test_a_thread_that_gives_way_is_the_only_one_that_does() -> None:
 def test_freed_memory_is_there_for_the_next_message() -> None:
     program = """
 import resource
-from sharp_server.runtime import malloc as allocation
+from sharp_server.runtime import malloc
 if {keep}:
-    allocation.keep_freed_memory()
+    malloc.keep_freed_memory()
 def take():
     for _ in range(5):
         messages = [bytes([i]) * (12 << 20) for i in range(3)]
@@ -165,6 +158,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 def test_the_collector_leaves_alone_what_was_there_at_the_start() -> None:
     program = (
-        "import gc; from sharp_server import allocation; allocation.forget_start_up(); print(gc.get_freeze_count())"
+        "import gc; from sharp_server.runtime import malloc; malloc.forget_start_up(); print(gc.get_freeze_count())"
     )
     assert int(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout) > 0

@@ -1,4 +1,4 @@
-"""The journal: grouped commits, one fault takes nothing with it, a full disk passes, deleted examples are gone."""
+"""What is SQLite's own: grouped commits, room for more, a full disk that passes, a damaged log. See `test_contract`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,9 @@ import numpy as np
 import pytest
 
 from sharp_server.errors import JournalUnavailable, RpcError
-from sharp_server.storage.sqlite import episodes as ledger_episodes
-from sharp_server.storage.sqlite import learners as ledger_learners
-from sharp_server.storage.sqlite import schema
-from sharp_server.storage.sqlite import streams as ledger_ingest
+from sharp_server.storage.records import Arrival, NewLearner
+from sharp_server.storage.sqlite import learners, schema, streams
 from sharp_server.storage.sqlite.journal import Journal
-from sharp_server.storage.sqlite.learners import NewSnapshot, NewVersion
-from sharp_server.storage.sqlite.streams import Arrival
 
 PLANTED = b"planted-pattern-0123456789"
 
@@ -30,7 +26,7 @@ PLANTED = b"planted-pattern-0123456789"
 def run(path: Path, work: Callable[[Journal], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         journal = Journal(path)
-        journal.start()
+        journal.start(asyncio.get_running_loop())
         try:
             await work(journal)
         finally:
@@ -43,14 +39,12 @@ def arrival(learner: int, stream: int, sequence: int, y: list[int], **options: A
     ordinals = np.array(y, np.int32)
     x = b"".join(PLANTED + bytes([label]) for label in y)
     classes = tuple((i, json.dumps(f"class {i}")) for i in sorted(set(y)))
-    return Arrival(
-        learner, stream, sequence, len(y), "u1", x, ordinals.tobytes(), classes, ("[27]", "string"), **options
-    )
+    return Arrival(learner, stream, sequence, len(y), "u1", x, ordinals.tobytes(), classes, ("[27]", "text"), **options)
 
 
 async def learner_and_stream(journal: Journal) -> tuple[int, int]:
-    row = await journal.write(ledger_learners.create, "a", "uid", b"", "{}", None, None, 10)
-    stream = await journal.write(ledger_ingest.open_stream, row.id, "s", "EXPLICIT")
+    row = await journal.write(learners.create, NewLearner("a", "uid", b"", "{}", None, None), 10)
+    stream = await journal.write(streams.open_stream, row.id, "s", "EXPLICIT")
     return row.id, stream.id
 
 
@@ -75,7 +69,7 @@ def test_another_process_that_reads_the_journal_leaves_the_index_alone(tmp_path:
         subprocess.run([sys.executable, "-c", read], check=True)
         assert (index.stat().st_ino, index.stat().st_size) == (before.st_ino, before.st_size)
         assert path.with_name("journal.db-wal").stat().st_size > 0
-        await journal.write(ledger_learners.create, "b", "other", b"", "{}", None, None, 10)
+        await journal.write(learners.create, NewLearner("b", "other", b"", "{}", None, None), 10)
 
     run(path, work)
 
@@ -85,11 +79,11 @@ def test_what_waits_together_is_committed_together_and_one_fault_takes_nothing_w
         learner, stream = await learner_and_stream(journal)
         before = journal.commits
         arrivals = [arrival(learner, stream, number, [0, 1]) for number in (1, 2, 4, 3)]
-        futures = [journal.submit(lambda c, a=a: ledger_ingest.append(c, a), a.bytes) for a in arrivals]  # type: ignore[misc]
+        futures = [journal.submit(lambda c, a=a: streams.append(c, a), a.bytes) for a in arrivals]  # type: ignore[misc]
         done = await asyncio.gather(*futures, return_exceptions=True)
         assert [isinstance(result, RpcError) for result in done] == [False, False, True, False]
         assert journal.commits - before <= 2
-        row = await journal.write(ledger_ingest.open_stream, learner, "s", "EXPLICIT")
+        row = await journal.write(streams.open_stream, learner, "s", "EXPLICIT")
         assert (row.durable, row.open_examples) == (3, 6)
 
     run(tmp_path / "journal.db", work)
@@ -156,18 +150,6 @@ def test_there_is_room_again_after_a_group_that_could_not_be_written(tmp_path: P
     run(tmp_path / "journal.db", work)
 
 
-def test_a_batch_is_kept_once_however_often_it_is_written(tmp_path: Path) -> None:
-    async def work(journal: Journal) -> None:
-        learner, stream = await learner_and_stream(journal)
-        await journal.write(ledger_ingest.append, arrival(learner, stream, 1, [0]))
-        with pytest.raises(RpcError, match="left out"):
-            await journal.write(ledger_ingest.append, arrival(learner, stream, 1, [0]))
-        closed: Any = await journal.write(ledger_ingest.mark, learner, stream, 2)
-        assert closed.examples == 1
-
-    run(tmp_path / "journal.db", work)
-
-
 def test_a_full_disk_refuses_everything_of_the_group_and_passes_by_itself(tmp_path: Path) -> None:
     async def work(journal: Journal) -> None:
         learner, stream = await learner_and_stream(journal)
@@ -178,69 +160,10 @@ def test_a_full_disk_refuses_everything_of_the_group_and_passes_by_itself(tmp_pa
 
         await journal.write(limit, 50)
         with pytest.raises(JournalUnavailable):
-            await journal.write(ledger_ingest.append, big)
+            await journal.write(streams.append, big)
         await journal.write(limit, 10_000)
-        await journal.write(ledger_ingest.append, big)
-        assert (await journal.write(ledger_ingest.open_stream, learner, "s", "EXPLICIT")).durable == 1
-
-    run(tmp_path / "journal.db", work)
-
-
-def test_a_cut_inside_a_batch_splits_it_and_the_account_adds_up(tmp_path: Path) -> None:
-    async def work(journal: Journal) -> None:
-        learner, stream = await learner_and_stream(journal)
-        await journal.write(ledger_ingest.append, arrival(learner, stream, 1, [0, 0, 1]))
-        closed = await journal.write(
-            ledger_ingest.append, arrival(learner, stream, 2, [1, 1, 2, 2, 2, 2], cuts=((5, "cut"), (3, "cut")))
-        )
-        assert [(e.number, e.examples, e.first_sequence, e.last_sequence, e.last_batch_examples) for e in closed] == [
-            (1, 5, 1, 2, 2),
-            (2, 3, 2, 2, 3),
-        ]
-        assert closed[0].classes == ('"class 0"', '"class 1"')
-        rest: Any = await journal.write(ledger_ingest.mark, learner, stream, 3)
-        assert (rest.number, rest.examples, rest.last_sequence) == (3, 1, 3)
-        account = await journal.read(ledger_ingest.account, learner)
-        assert [row[:1] + row[3:] for row in account] == [(1, 1, 0, 3), (1, 2, 0, 2), (2, 2, 2, 3), (3, 2, 5, 1)]
-        parts = await journal.read(ledger_ingest.episode_parts, closed[1].id)
-        assert [np.frombuffer(y, np.int32).tolist() for _, _, y, _ in parts] == [[2, 2, 2]]
-
-    run(tmp_path / "journal.db", work)
-
-
-def test_the_examples_of_a_learned_episode_are_gone_from_every_file(tmp_path: Path) -> None:
-    async def work(journal: Journal) -> None:
-        learner, stream = await learner_and_stream(journal)
-        await journal.write(ledger_ingest.append, arrival(learner, stream, 1, [0, 1] * 500))
-        episode: Any = await journal.write(ledger_ingest.mark, learner, stream, 2)
-        assert any(PLANTED in path.read_bytes() for path in tmp_path.iterdir())
-        snapshot = NewSnapshot(learner, "00000001-x", 1, 1, "[]", "automatic", 1, b"\0" * 32)
-        await journal.write(ledger_episodes.learned, episode.id, NewVersion(snapshot, "learned", 5, 1), b"")
-        await journal.erase()
-        assert not any(PLANTED in path.read_bytes() for path in tmp_path.iterdir())
-        assert len(await journal.read(ledger_ingest.account, learner)) == 1
-        assert (await journal.read(ledger_ingest.episodes_where, "e.id = ?", episode.id))[0].state == "learned"
-
-    run(tmp_path / "journal.db", work)
-
-
-def test_a_forgotten_class_is_gone_from_every_file_and_the_others_stay(tmp_path: Path) -> None:
-    async def work(journal: Journal) -> None:
-        learner, stream = await learner_and_stream(journal)
-        await journal.write(ledger_ingest.append, arrival(learner, stream, 1, [0, 1, 0, 2]))
-        await journal.write(ledger_ingest.mark, learner, stream, 2)
-        await journal.write(ledger_ingest.append, arrival(learner, stream, 3, [1, 1]))
-        await journal.write(ledger_ingest.mark, learner, stream, 4)
-        await journal.write(ledger_ingest.append, arrival(learner, stream, 5, [1, 2]))
-        done = await journal.write(ledger_episodes.forget, learner, '"class 1"')
-        await journal.erase()
-        assert (done.examples, done.open_examples) == (4, 1)
-        assert [episode.number for episode in done.discarded] == [2]
-        content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-        assert PLANTED + b"\x01" not in content
-        assert content.count(PLANTED + b"\x00") == 2 and content.count(PLANTED + b"\x02") == 2
-        closed: Any = await journal.write(ledger_ingest.mark, learner, stream, 6)
-        assert (closed.examples, closed.classes) == (1, ('"class 2"',))
+        await journal.write(streams.append, big)
+        assert (await journal.write(streams.open_stream, learner, "s", "EXPLICIT")).durable == 1
 
     run(tmp_path / "journal.db", work)
 
@@ -252,7 +175,7 @@ def test_damage_to_the_log_is_noticed_and_what_came_before_it_stays(tmp_path: Pa
     async def write(journal: Journal) -> None:
         learner, stream = await learner_and_stream(journal)
         for number in range(1, 20):
-            await journal.write(ledger_ingest.append, arrival(learner, stream, number, [0, 1]))
+            await journal.write(streams.append, arrival(learner, stream, number, [0, 1]))
         copy = path.with_name("journal.db-wal").read_bytes()
         (tmp_path / "saved").write_bytes(copy)
         (tmp_path / "saved-db").write_bytes(path.read_bytes())
@@ -265,7 +188,7 @@ def test_damage_to_the_log_is_noticed_and_what_came_before_it_stays(tmp_path: Pa
 
     async def read(journal: Journal) -> None:
         assert journal.dropped_frames > 0
-        row = await journal.write(ledger_ingest.open_stream, 1, "s", "EXPLICIT")
+        row = await journal.write(streams.open_stream, 1, "s", "EXPLICIT")
         assert row.durable == row.open_examples // 2 < 19
 
     run(path, read)

@@ -12,7 +12,8 @@ from sharp.v1 import label_pb2
 from sharp.v1 import learner_admin_pb2 as pb
 from sharp.v1 import snapshot_pb2 as snap
 from sharp_server.storage.data_folder import new_name, origin_and_version
-from sharp_server.storage.sqlite import schema
+from sharp_server.storage.records import NewLearner
+from sharp_server.storage.sqlite import learners, schema
 from tests.server.running import SECONDS, Server, answered, blobs
 
 
@@ -107,15 +108,12 @@ def test_a_journal_of_another_format_is_left_alone(serve: Callable[..., Server])
 
 
 def test_a_journal_that_was_used_is_told_from_a_new_one(tmp_path: Path) -> None:
-    from sharp_server.storage import recovery
-    from sharp_server.storage.sqlite import learners as ledger_learners
-
     connection = schema.connect(tmp_path / "journal.db")
     schema.create(connection)
-    assert recovery.never_used(connection)
-    row = ledger_learners.create(connection, "a", "u", b"", "{}", None, None, 9)
-    ledger_learners.delete(connection, row.id)
-    assert not recovery.never_used(connection)
+    assert learners.never_used(connection)
+    row = learners.create(connection, NewLearner("a", "u", b"", "{}", None, None), 9)
+    learners.delete(connection, row.id)
+    assert not learners.never_used(connection)
     connection.close()
 
 

@@ -186,7 +186,7 @@ def test_events_of_an_episode_come_in_order_and_progress_in_between(shared: Serv
 
 
 def test_automatic_boundaries_are_those_of_the_engines_segmenter_over_any_batches(shared: Server) -> None:
-    settings: dict[str, Any] = {"stream__least": "64", "stream__window": "32", "stream__most": "200"}
+    settings: dict[str, Any] = {"stream__min_examples": "64", "stream__window": "32", "stream__max_examples": "200"}
     shared.create("blurry", seed=3, **settings)
     xs, ys = zip(*(blobs(pair, each=70, seed=i) for i, pair in enumerate(("ab", "cd", "ef"))), strict=True)
     x, y = np.concatenate(xs), [label for part in ys for label in part]

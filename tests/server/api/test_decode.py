@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import struct
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,16 @@ import pytest
 from PIL import Image
 
 from sharp.v1 import label_pb2, tensor_pb2
-from sharp_server.api.decode.inputs import examples_of, label_of, labels_of
+from sharp_server.api.decode import InputDecoder, label_of, labels_of
 from sharp_server.config.model import LimitsConfig
 from sharp_server.errors import RpcError
+from sharp_server.learners.inputs import Examples
+
+
+def examples_of(message: tensor_pb2.Inputs, shape: tuple[int, ...] | None, limits: LimitsConfig) -> Examples:
+    with ThreadPoolExecutor(1) as threads:
+        return asyncio.run(InputDecoder(limits, threads).examples(message, shape))
+
 
 LIMITS = LimitsConfig(image_pixels=10_000, batch_examples=1024)
 U8, F32 = tensor_pb2.DTYPE_UINT8, tensor_pb2.DTYPE_FLOAT32
@@ -37,8 +46,9 @@ def images(*files: bytes, resize: bool = False) -> tensor_pb2.Inputs:
 def bomb() -> bytes:
     """A PNG of 50000×50000 pixels by its header, and a few bytes by its size."""
     header = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 0, 0, 0, 0)
-    chunk = b"IHDR" + header
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    chunks = [b"IHDR" + header, b"IDAT" + zlib.compress(bytes(1000))]
+    parts = [struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def jpeg_of_scans(count: int) -> bytes:

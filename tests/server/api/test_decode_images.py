@@ -1,7 +1,8 @@
-"""A PNG reaches the decoder only if the decoder can't fail on it: it would take the server with it."""
+"""PNGs from anyone: whole ones keep their pixels, others are refused, and none takes the server with it."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import zlib
@@ -12,11 +13,11 @@ import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_image
 
-from sharp.v1 import tensor_pb2
-from sharp_server.api.decode import png
-from sharp_server.api.decode.inputs import examples_of
+from sharp_server.api.decode.images import image_examples
 from sharp_server.config.model import LimitsConfig
+from sharp_server.errors import RpcError
 
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
 RANDOM = np.random.default_rng(0)
 CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
@@ -35,7 +36,7 @@ def made(
 ) -> bytes:
     """A PNG of these rows, whatever they are."""
     header = struct.pack(">IIBBBBB", *size, depth, colour, 0, 0, interlaced)
-    return png.SIGNATURE + part(b"IHDR", header) + before + part(b"IDAT", zlib.compress(raw)) + part(b"IEND", b"")
+    return SIGNATURE + part(b"IHDR", header) + before + part(b"IDAT", zlib.compress(raw)) + part(b"IEND", b"")
 
 
 def rows(width: int, height: int, depth: int = 8, colour: int = 0) -> bytes:
@@ -67,9 +68,10 @@ def saved(mode: str, size: tuple[int, int]) -> bytes:
     return out.getvalue()
 
 
-def pixels(data: bytes, mode: ImageReadMode) -> torch.Tensor:
+def expected(data: bytes, mode: ImageReadMode) -> torch.Tensor:
+    """What libpng makes of a whole file."""
     decoded: torch.Tensor = decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode)
-    return decoded
+    return (decoded.to(torch.int32) >> 8) if decoded.dtype == torch.uint16 else decoded.to(torch.int32)
 
 
 @pytest.mark.parametrize("size", [(8, 8), (1, 1), (33, 17)], ids=str)
@@ -79,13 +81,18 @@ def test_whole_images_keep_their_pixels(size: tuple[int, int]) -> None:
     files += [made(interlaced_rows(*size, colour), size, 8, colour, 1) for colour in (0, 2, 6)]
     for data in files:
         for mode in (ImageReadMode.GRAY, ImageReadMode.RGB):
-            assert torch.equal(pixels(data, mode), pixels(png.rewritten(data), mode))
+            channels = 1 if mode is ImageReadMode.GRAY else 3
+            found = image_examples([data], False, (channels, size[1], size[0]), LimitsConfig()).x[0]
+            np.testing.assert_allclose(found.astype(int), expected(data, mode), atol=1)
 
 
-def test_texts_and_profiles_stay_behind() -> None:
-    bomb = part(b"iCCP", b"p\x00\x00" + zlib.compress(bytes(1 << 20))) + part(b"tEXt", b"k\x00" + b"v" * 1000)
-    data = made(rows(8, 8), before=bomb)
-    assert b"iCCP" in data and b"iCCP" not in png.rewritten(data) and b"tEXt" not in png.rewritten(data)
+def test_texts_and_profiles_decide_nothing() -> None:
+    raw = rows(8, 8)
+    extra = part(b"iCCP", b"p\x00\x00" + zlib.compress(bytes(1 << 20))) + part(b"tEXt", b"k\x00" + b"v" * 1000)
+    plain, adorned = (
+        image_examples([made(raw, before=before)], False, None, LimitsConfig()) for before in (b"", extra)
+    )
+    np.testing.assert_array_equal(plain.x, adorned.x)
 
 
 GOOD = rows(8, 8)
@@ -112,14 +119,27 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_what_the_decoder_could_fail_on_never_reaches_it(name: str) -> None:
-    with pytest.raises(png.Malformed):
-        png.rewritten(HOSTILE[name])
+HARMLESS = (
+    "too many pixels", "no palette", "an empty palette", "a palette of a grey image", "an unknown part that decides",
+    "pixels in several places",
+)  # fmt: skip
+"""Every pixel is there, whatever else is wrong."""
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE.keys() - set(HARMLESS)))
+def test_a_png_that_is_not_whole_is_refused(name: str) -> None:
+    with pytest.raises(RpcError) as caught:
+        image_examples([HOSTILE[name]], False, None, LimitsConfig())
+    assert caught.value.reason == "IMAGE_MALFORMED"
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_a_png_that_has_all_its_pixels_is_taken_or_refused_and_breaks_nothing(name: str) -> None:
+    with contextlib.suppress(RpcError):
+        assert image_examples([HOSTILE[name]], False, None, LimitsConfig()).x.shape[2:] == (8, 8)
 
 
 def test_sixteen_bits_are_taken_as_their_upper_eight() -> None:
     raw = b"".join(b"\x00" + bytes(v for x in range(8) for v in (30 * x, 255)) for _ in range(8))
-    images = tensor_pb2.EncodedImages(images=[made(raw, depth=16)])
-    examples = examples_of(tensor_pb2.Inputs(images=images), None, LimitsConfig())
+    examples = image_examples([made(raw, depth=16)], False, None, LimitsConfig())
     np.testing.assert_array_equal(examples.x[0, 0, 0], np.arange(8) * 30)

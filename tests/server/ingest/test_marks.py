@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from sharp.v1 import label_pb2, learner_admin_pb2
-from sharp_server.storage.sqlite import learners, schema, streams
-from sharp_server.storage.sqlite.streams import Arrival
 from tests.server.running import Server, blobs
 
 
@@ -54,38 +46,3 @@ def test_a_mark_after_examples_that_were_all_forgotten_closes_nothing(shared: Se
         assert answers(stream, stream.end()) == [("ack", (2, [2]))]
     with shared.stream("marks-forgotten", replay_after_sequence=0) as stream:
         assert answers(stream, 2) == [("ack", (2, [2]))]
-
-
-STEPS = st.lists(st.one_of(st.just("mark"), st.lists(st.integers(1, 9), max_size=2)), max_size=25)
-"""A mark, or a batch of four examples with the lengths, at most, of the episodes that are cut with it."""
-
-
-@settings(max_examples=150, deadline=None)
-@given(steps=STEPS, after=st.integers(0, 25), most=st.integers(1, 6))
-def test_empty_marks_are_found_among_any_batches_cuts_and_marks(steps: list[Any], after: int, most: int) -> None:
-    connection = schema.connect(Path(":memory:"))
-    schema.create(connection)
-    learner = learners.create(connection, "a", "uid", b"", "{}", None, None, 10).id
-    stream = streams.open_stream(connection, learner, "s", "AUTOMATIC").id
-    empty, waiting = [], 0
-    for sequence, step in enumerate(steps, 1):
-        if step == "mark":
-            closed = streams.mark(connection, learner, stream, sequence)
-            assert (closed is None) == (waiting == 0)
-            empty += [sequence] if closed is None else []
-            waiting = 0
-        else:
-            waiting += 4
-            cuts = []
-            for wanted in step:
-                length = min(wanted, waiting)
-                cuts += [(length, "cut")] if length else []
-                waiting -= length
-            streams.append(connection, arrival(learner, stream, sequence, tuple(cuts)))
-    assert streams.empty_marks(connection, stream, after, most) == [mark for mark in empty if mark > after][-most:]
-
-
-def arrival(learner: int, stream: int, sequence: int, cuts: tuple[tuple[int, str], ...]) -> Arrival:
-    y = np.zeros(4, np.int32).tobytes()
-    classes = ((0, json.dumps("a")),)
-    return Arrival(learner, stream, sequence, 4, "u1", b"abcd", y, classes, ("[1]", "text"), cuts=cuts)

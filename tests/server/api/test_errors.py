@@ -13,7 +13,8 @@ import sharp_engine
 import sharp_server
 from sharp.v1 import errors_pb2
 from sharp_engine.errors import SharpError
-from sharp_server.errors import CODES, REASONS, TABLE, JournalUnavailable, RpcError, answer_for, short
+from sharp_server.api.errors import CODES, REASONS, TABLE, answer_for
+from sharp_server.errors import JournalUnavailable, RpcError, redact
 
 INTERNAL_BY_NATURE = {
     "SharpError",
@@ -59,7 +60,7 @@ def test_every_reason_can_be_told_with_its_code_and_details(reason: str) -> None
 def test_every_reason_that_the_server_gives_is_one_of_the_wire_and_every_one_of_the_wire_is_given() -> None:
     folder = Path(sharp_server.__file__).parent
     text = "\n".join(path.read_text() for path in folder.rglob("*.py"))
-    given = set(re.findall(r'(?:RpcError|_told|Answer)\(\s*"([A-Z_]+)"', text))
+    given = set(re.findall(r'(?:RpcError|_details|Answer)\(\s*"([A-Z_]+)"', text))
     assert given <= set(REASONS)
     assert set(REASONS) - given == set()
 
@@ -84,7 +85,7 @@ def test_what_is_told_is_short_and_has_no_path_however_long_the_value_was() -> N
     answer = answer_for(refusal, long)
     assert len(answer.message) <= 1000 and all(len(value) <= 200 for value in answer.metadata.values())
     assert answer.metadata["path"] == "cannot read …"
-    assert short("a/b and ../../up and C:/x/y and one/two/three.py") == "a/b and … and C:… and …"
+    assert redact("a/b and ../../up and C:/x/y and one/two/three.py") == "a/b and … and C:… and …"
 
 
 def test_a_method_that_is_not_offered_is_no_fault_of_the_server() -> None:

@@ -20,8 +20,8 @@ from torchvision import models
 
 import sharp_engine as engine
 from sharp.v1 import learner_admin_pb2, prediction_pb2
+from tests.server.api.test_admin import bring, export
 from tests.server.running import SECONDS, Failure, Server, answered, blobs, refused, tensor, until
-from tests.server.test_admin import bring, export
 
 BACKBONE = {"model": "mobilenet_v3_small", "layer": "avgpool", "weights": "eyes.safetensors"}
 HEAD = json.dumps([{"kind": "linear", "units": 40}] * 2)
