@@ -6,12 +6,14 @@ import contextlib
 import io
 import struct
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_image
+from torchvision.transforms.functional import resize
 
 from sharp_server.api.decode.images import image_examples
 from sharp_server.config.model import LimitsConfig
@@ -84,6 +86,24 @@ def test_whole_images_keep_their_pixels(size: tuple[int, int]) -> None:
             channels = 1 if mode is ImageReadMode.GRAY else 3
             found = image_examples([data], False, (channels, size[1], size[0]), LimitsConfig()).x[0]
             np.testing.assert_allclose(found.astype(int), expected(data, mode), atol=1)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"quality": 30, "subsampling": 2}], ids=str)
+def test_a_jpeg_has_the_pixels_that_torchvision_gives_it(options: dict[str, Any]) -> None:
+    noise = Image.fromarray(RANDOM.integers(0, 255, (10, 14, 3), dtype=np.uint8)).resize((53, 37))
+    for kind in ("RGB", "L", "CMYK"):
+        out = io.BytesIO()
+        noise.convert(kind).save(out, "JPEG", **options)
+        for mode, channels in ((ImageReadMode.GRAY, 1), (ImageReadMode.RGB, 3)):
+            found = image_examples([out.getvalue()], False, (channels, 37, 53), LimitsConfig()).x[0]
+            np.testing.assert_array_equal(found, expected(out.getvalue(), mode))
+
+
+def test_an_image_is_scaled_as_torchvision_scales_it() -> None:
+    data = saved("RGB", (33, 17))
+    found = image_examples([data], True, (3, 8, 9), LimitsConfig()).x[0]
+    whole = torch.from_numpy(image_examples([data], False, None, LimitsConfig()).x[0].copy())
+    np.testing.assert_array_equal(found, resize(whole, [8, 9], antialias=True))
 
 
 def test_texts_and_profiles_decide_nothing() -> None:

@@ -1,9 +1,9 @@
 """Encoded images from the wire as arrays, with every check.
 
-Nothing is decoded before its size, as its header claims it, is known to be within the limits. Pillow reads the headers
-and decodes PNGs: the decoder of torchvision (over libpng) does not survive errors of its own, a PNG with too few pixels
-ends the process (`tests/server/api/test_decode_images.py`). JPEGs are decoded by torchvision. Raises only `RpcError`;
-run it in a thread.
+Nothing is decoded before its size, as its header claims it, is known to be within the limits. Pillow reads headers and
+pixels: torchvision's PNG decoder does not survive errors of its own (a PNG with too few pixels ends the process), and
+importing torchvision takes 170 MB; pixels are the same (`tests/server/api/test_decode_images.py`). Raises only
+`RpcError`; run it in a thread.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
+from torch.nn import functional
 
 from sharp_server.api.decode.tensors import check_count
 from sharp_server.config.model import LimitsConfig
@@ -112,7 +113,7 @@ def _opened(image: bytes, i: int) -> Image.Image:
         raise RpcError("IMAGE_TOO_LARGE", f"image {i} has too many pixels", example=i) from error
     except UnidentifiedImageError:
         raise _malformed(i, "is neither a PNG nor a JPEG, or is damaged") from None
-    except Exception:  # a file from a stranger: whatever its header does to the reader
+    except Exception:  # a file from anyone: whatever its header does to the reader
         raise _malformed(i, "is damaged") from None
 
 
@@ -138,33 +139,29 @@ def _header(image: bytes, i: int, limits: LimitsConfig) -> _Header:
 
 def _decoded(image: bytes, i: int, header: _Header, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     try:
-        pixels = _jpeg(image, shape[0]) if header.jpeg else _png(image, i, shape[0])
+        array = _pixels(image, i, header, "L" if shape[0] == 1 else "RGB")
     except RpcError:
         raise
-    except Exception:  # a file from a stranger: whatever its content does to the decoder
+    except Exception:  # a file from anyone: whatever its content does to the decoder
         raise _malformed(i, "is damaged") from None
+    pixels = torch.from_numpy(array.reshape(*array.shape[:2], shape[0])).permute(2, 0, 1)
     if tuple(pixels.shape[1:]) != shape[1:]:
-        from torchvision.transforms.functional import resize as resized
-
-        pixels = resized(pixels, list(shape[1:]), antialias=True)
-    array: NDArray[np.uint8] = pixels.to(torch.uint8).numpy()
-    return array
-
-
-def _jpeg(image: bytes, channels: int) -> torch.Tensor:
-    from torchvision.io import ImageReadMode, decode_jpeg  # here: it takes a second, and most servers see no image
-
-    mode = ImageReadMode.GRAY if channels == 1 else ImageReadMode.RGB
-    pixels: torch.Tensor = decode_jpeg(torch.frombuffer(bytearray(image), dtype=torch.uint8), mode)
-    return pixels
+        scaled = functional.interpolate(
+            pixels[None].float(), size=shape[1:], mode="bilinear", antialias=True, align_corners=False
+        )
+        pixels = scaled[0].round().clamp(0, 255).to(torch.uint8)
+    found: NDArray[np.uint8] = pixels.numpy()
+    return found
 
 
-def _png(image: bytes, i: int, channels: int) -> torch.Tensor:
-    _opened(image, i).verify()  # every part and its checksum, to the end of the file
+def _pixels(image: bytes, i: int, header: _Header, mode: str) -> NDArray[np.uint8]:
+    if not header.jpeg:
+        _opened(image, i).verify()  # every part of a PNG and its checksum, to the end of the file
     opened = _opened(image, i)
+    if header.jpeg and mode == "L":
+        opened.draft("L", None)  # the file's own luminance
     opened.load()
-    if opened.mode.startswith("I"):  # 16 bits per channel: the upper half is what 8 bits would be
+    if opened.mode.startswith("I"):  # a PNG of 16 bits per channel: the upper half is what 8 bits would be
         deep: NDArray[Any] = np.asarray(opened).astype(np.int64) >> 8
         opened = Image.fromarray(deep.astype(np.uint8), "L")
-    array = np.array(opened.convert("L" if channels == 1 else "RGB"))
-    return torch.from_numpy(array.reshape(*array.shape[:2], channels)).permute(2, 0, 1)
+    return np.array(opened.convert(mode))
