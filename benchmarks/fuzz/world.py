@@ -25,6 +25,7 @@ _WAIT = 120.0
 _KEPT = "kept"
 """The stream whose batches were acknowledged and are not to be learned."""
 SETTINGS = {
+    "http.enabled": "true",
     "http.port": 0,
     "limits.message_bytes": 8 << 20,
     "limits.learners": 12,

@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 
 from sharp.v1 import label_pb2, prediction_pb2, prediction_pb2_grpc
-from sharp_server.runtime import malloc as allocation
+from sharp_server.runtime import malloc
 
 _BATCH_SECONDS = 0.0015
 """About what the engine takes for 32 small images."""
@@ -76,13 +76,13 @@ class EmptyTogether(EmptyPrediction):
 
 async def serve(together: bool) -> None:
     """Serve until the process is ended; the port is the first line of the output."""
-    allocation.keep_freed_memory()
+    malloc.keep_freed_memory()
     sys.setswitchinterval(0.001)
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     prediction_pb2_grpc.add_PredictionServicer_to_server(EmptyTogether() if together else EmptyPrediction(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    allocation.forget_start_up()
+    malloc.forget_start_up()
     sys.stdout.write(json.dumps({"port": port}) + "\n")
     sys.stdout.flush()
     await server.wait_for_termination()

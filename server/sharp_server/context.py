@@ -38,6 +38,7 @@ from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.sqlite.storage import SqliteStorage
+from sharp_server.training.aftermath import Aftermath
 from sharp_server.training.process import TrainerProcess
 from sharp_server.training.publisher import Publisher
 from sharp_server.training.scheduler import Scheduler
@@ -60,17 +61,16 @@ class ServerContext:
         self._batcher = batcher = Batcher(config.batching, config.predictor, metrics)
         self.trainer = trainer = TrainerProcess(folder.path, storage.example_source(), config.trainer, config.log)
         publisher = Publisher(config, folder, storage, thread)
-        self._scheduler = scheduler = Scheduler(
-            config,
+        aftermath = Aftermath(
+            config.trainer,
             folder,
             storage,
-            registry,
             publisher,
-            trainer,
             thread,
             metrics,
             lambda report, summary: events.statistics(report, summary).SerializeToString(),
         )
+        self._scheduler = scheduler = Scheduler(config, folder, storage, registry, aftermath, trainer, metrics)
         damage = DamageLog(storage, metrics)
         forgetting = Forgetting(config, folder, storage, publisher, scheduler, thread, metrics)
         restoring = Restoring(folder, storage, publisher, scheduler, forgetting, damage, thread)

@@ -141,7 +141,7 @@ their clients read CANCELLED, whenever the event loop is busy for a third of a s
 
 
 def transport_options(limits: LimitsConfig) -> list[tuple[str, Any]]:
-    """What gRPC's own core is told about this server."""
+    """The settings of gRPC's own core."""
     return [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", limits.message_bytes),

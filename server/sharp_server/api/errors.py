@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 DOMAIN = "sharp.v1"
 RETRY_SECONDS = 1.0
-"""The delay that clients are told where nothing better is known."""
+"""The retry delay where nothing better is known."""
 
 REASONS = {value.name: value for value in errors_pb2.ErrorReason.DESCRIPTOR.values if value.number}
 CODES: dict[str, grpc.StatusCode] = {
@@ -37,7 +37,7 @@ CODES: dict[str, grpc.StatusCode] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client is told."""
+    """What a client reads."""
 
     reason: str
     message: str
@@ -157,7 +157,7 @@ TABLE: dict[type[BaseException], Rule] = {
 
 
 def answer_for(error: BaseException, learner: str = "") -> Answer:
-    """What a client is told of an exception; `learner` is the one that the call named, if any."""
+    """What a client reads of an exception; `learner` is the one that the call named, if any."""
     rule = next(TABLE[cls] for cls in type(error).__mro__ if cls in TABLE)
     answer = rule(error)
     if learner and "learner" not in answer.metadata:

@@ -50,7 +50,7 @@ class Guard:
         self._last_call = 0.0
 
     async def drained(self, seconds: float) -> None:
-        """Wait until calls under way are done and those on their way have been told that the server stops.
+        """Wait until calls under way are done and those on their way have been refused.
 
         Whoever arrives meanwhile is refused by us, with a reason; the transport would just break the call off.
         """
@@ -123,7 +123,7 @@ class Guard:
         self, method: str, role: str | None, inner: Callable[..., Any], responds: bool, parse: Parser | None
     ) -> Callable[..., Any]:
         state, limit = self._state, self._stream_limit
-        aside = role in (None, ANY_ROLE)  # not of our own services: answered in every state, waited for by nobody
+        foreign = role in (None, ANY_ROLE)  # not of our own services: answered in every state, waited for by nobody
         generator = inspect.isasyncgenfunction(inner)
 
         async def call(request: Any, context: Any) -> Any:
@@ -131,13 +131,13 @@ class Guard:
             try:
                 if self._tokens is not None and role is not None:
                     self._tokens.check(role, _authorization(context))
-                if not state.serving and not aside:
+                if not state.serving and not foreign:
                     raise not_ready(state.stage)
                 if self._streams >= limit:
                     raise RpcError("TOO_MANY_STREAMS", f"{limit} streams are open already", limit=limit)
                 self._streams += 1
                 counted = True
-                self._endless += aside
+                self._endless += foreign
                 if parse is not None:
                     request = parse(request)
                 if generator:
@@ -150,7 +150,7 @@ class Guard:
                 await self._abort(method, error, request, context)
             finally:
                 self._streams -= counted
-                self._endless -= counted and aside
+                self._endless -= counted and foreign
             self._metrics.requests.labels(method, "OK").inc()
             return result if not responds else None
 
@@ -159,7 +159,7 @@ class Guard:
     async def _abort(self, method: str, error: Exception, request: Any, context: Any) -> None:
         if isinstance(error, grpc.aio.AbortError):
             raise error
-        if context.done():  # the client has gone: there is nobody to tell
+        if context.done():  # the client has gone: nobody reads the status
             raise asyncio.CancelledError
         name = ""
         for field in ("learner", "name", "model_name"):

@@ -88,7 +88,7 @@ class Importing:
             learner = await self._thread.run_in_thread(self._checked, arrival)
             return await self._state.finish(self._adopt(offer, arrival, digest, learner))
         finally:
-            arrival.unlink(missing_ok=True)
+            await self._thread.run_in_thread(arrival.unlink, missing_ok=True)
 
     def _check(self, offer: Offer) -> None:
         limit = self._config.limits.snapshot_bytes
@@ -104,7 +104,7 @@ class Importing:
 
     async def _receive(self, offer: Offer, chunks: Chunks, arrival: Path) -> bytes:
         digest, size = hashlib.sha256(), 0
-        with arrival.open("wb") as file:
+        with await self._thread.run_in_thread(arrival.open, "wb") as file:
             while (chunk := await chunks()) is not None:
                 size += len(chunk)
                 if size > offer.size_bytes:

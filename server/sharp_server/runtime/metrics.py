@@ -34,7 +34,7 @@ class Metrics:
         self.training_failures = Counter(
             "sharp_training_failures", "Failed tries by reason.", ["reason"], registry=registry
         )
-        self.corruption_events = Counter("sharp_damaged_records", "Things found damaged on disk.", registry=registry)
+        self.corruption_events = Counter("sharp_corruption_events", "Things found damaged on disk.", registry=registry)
         self.discarded = Counter("sharp_discarded_episodes", "Episodes given up.", registry=registry)
 
     def watch(self, collector: Collector) -> None:

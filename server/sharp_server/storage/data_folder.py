@@ -107,15 +107,15 @@ class DataFolder:
 
     def delete_set_aside(self) -> int:
         """Delete damaged journals that were kept for whoever can repair them; returns how many files that were."""
-        aside = list(self.path.glob(f"{QUARANTINE_PREFIX}*"))
-        for path in aside:
+        set_aside = list(self.path.glob(f"{QUARANTINE_PREFIX}*"))
+        for path in set_aside:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        if aside:
+        if set_aside:
             sync_folder(self.path)
-        return len(aside)
+        return len(set_aside)
 
     def sweep(self, kept: dict[str, set[str]]) -> int:
         """Delete what a crash left behind: files without a row. `kept`: names of snapshots by uid."""
@@ -150,12 +150,12 @@ class DataFolder:
 
 
 def new_name(version: int, origin: str = "automatic") -> str:
-    """A name for a snapshot: sorts by version, tells where it came from, never used twice."""
+    """A name for a snapshot: sorts by version, says where it came from, never used twice."""
     return f"{version:08d}{_MARKS[origin]}-{secrets.token_hex(6)}"
 
 
 def origin_and_version(name: str) -> tuple[str, int] | None:
-    """What a name tells; None: it is not one of ours."""
+    """Origin and version of a snapshot's name; None: it is not one of ours."""
     found = re.fullmatch(r"(\d{8,})([ari])-[0-9a-f]{12}", name)
     if found is None:
         return None

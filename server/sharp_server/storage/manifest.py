@@ -51,10 +51,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_manifest(folder: Path) -> Manifest | None:
     """Read it; None if there is none that can be used."""
     try:
-        words = json.loads((folder / MANIFEST).read_text())
-        found = Manifest(**words)
+        content = json.loads((folder / MANIFEST).read_text())
+        found = Manifest(**content)
         bytes.fromhex(found.config)
         json.loads(found.settings)
     except (OSError, ValueError, TypeError):
         return None
-    return found if all(isinstance(words[key], kind) for key, kind in _KINDS.items()) else None
+    return found if all(isinstance(content[key], kind) for key, kind in _KINDS.items()) else None

@@ -1,4 +1,4 @@
-"""What the journal holds, as plain values: the words in which every implementation of `interface.Storage` speaks.
+"""What the journal holds, as plain values: what goes in and out of every `interface.Storage`.
 
 They are facts of the past: nothing here has behaviour, reads a file or knows of SQL.
 """

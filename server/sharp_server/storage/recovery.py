@@ -1,6 +1,6 @@
 """Learners from their snapshots alone: for a journal that is lost, or damaged beyond repair.
 
-What was learned comes back as the newest sound snapshot holds it, under the versions that were told before; classes
+What was learned comes back as the newest sound snapshot holds it, under the versions of before; classes
 that were forgotten stay so. What had not been learned yet was in the journal only, and is lost with it.
 """
 
@@ -54,8 +54,8 @@ def _look(path: Path, taken: set[str], label_kind_of: LabelKindOf) -> FoundLearn
     if manifest is None or manifest.name in taken:
         if inside is None:
             return None
-        words = json.dumps({**to_dict(inside.config), "device": "cpu"})
-        manifest = Manifest(f"recovered-{path.name[:12]}", "", words, path.stat().st_mtime)
+        settings = json.dumps({**to_dict(inside.config), "device": "cpu"})
+        manifest = Manifest(f"recovered-{path.name[:12]}", "", settings, path.stat().st_mtime)
         log.warning("a learner without a name came back as %s", manifest.name)
     shape = json.loads(manifest.settings)["architecture"]["input_shape"]
     if inside is not None and inside.architecture is not None:

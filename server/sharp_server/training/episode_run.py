@@ -60,7 +60,7 @@ class Trainer:
         self._returned = 0.0
 
     def serve(self) -> None:
-        """Work until told to stop."""
+        """Work until asked to stop."""
         threading.Thread(target=self._listen, name="pipe", daemon=True).start()
         self._send(Ready(os.getpid()))
         while not isinstance(command := self._commands.get(), Stop):

@@ -92,7 +92,7 @@ class TrainerProcess:
             await asyncio.to_thread(self._process.join, seconds)
 
     async def end(self) -> None:
-        """Wait for a process that was told to stop, then kill it."""
+        """Wait for a process that was asked to stop, then kill it."""
         if self._process is not None:
             await self.joined(_SECONDS_TO_END)
             if self._process.is_alive():

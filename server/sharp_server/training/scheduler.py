@@ -1,7 +1,7 @@
-"""Gives the trainer episodes in turn, and does what follows from what it reports.
+"""Gives the trainer episodes in turn, and keeps it running.
 
 Learners take turns, so that none starves. Whatever happens to the trainer (it dies, hangs, runs out of memory, fails),
-the episode is tried again a bounded number of times and then parked; predictions and other episodes go on.
+predictions and other episodes go on; what becomes of the episode is decided in `aftermath`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import contextlib
 import logging
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
-from sharp_engine import EpisodeReport
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import disk_is_full
-from sharp_server.prediction.summary import Summary
 from sharp_server.runtime.metrics import Metrics
-from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder, new_name
 from sharp_server.storage.interface import Storage
+from sharp_server.training.aftermath import Aftermath
 from sharp_server.training.process import TrainerProcess
 from sharp_server.training.protocol import (
     BaseVersion,
@@ -38,7 +36,6 @@ from sharp_server.training.protocol import (
     Stopped,
     Train,
 )
-from sharp_server.training.publisher import Publisher
 from sharp_server.training.trainee import Trainee
 from sharp_server.training.turn import TrainingTurn
 
@@ -47,16 +44,10 @@ log = logging.getLogger(__name__)
 _STARTS = 10
 """So often an episode may be begun without a phase finished, over restarts of the server, before it is parked."""
 
-_LONGEST_PAUSE = 30.0
-"""Seconds between two tries to find room on a full disk, at most."""
-
 _SECONDS_TO_PAUSE = 20.0
 """A trainer that does not stop at a step within this time is killed."""
 
 _SECONDS_TO_STOP = 5.0
-
-Statistics = Callable[[EpisodeReport, Summary], bytes]
-"""What the journal keeps about learning an episode, as the wire tells it."""
 
 
 @dataclass
@@ -66,8 +57,6 @@ class _Standing:
     last_turn: int = 0
     not_before: float = 0.0
     """Training waits until then (monotonic), after a failure."""
-    full_disks: int = 0
-    """Tries in a row whose outcome did not fit the disk."""
 
 
 class Scheduler:
@@ -79,15 +68,12 @@ class Scheduler:
         folder: DataFolder,
         storage: Storage,
         trainees: Iterable[Trainee],
-        publisher: Publisher,
+        aftermath: Aftermath,
         process: TrainerProcess,
-        thread: BackgroundThread,
         metrics: Metrics,
-        statistics: Statistics,
     ) -> None:
         self._config, self._folder, self._storage, self._trainees = config, folder, storage, trainees
-        self._publisher, self._process, self._thread = publisher, process, thread
-        self._metrics, self._statistics = metrics, statistics
+        self._aftermath, self._process, self._metrics = aftermath, process, metrics
         self._standings: weakref.WeakKeyDictionary[Trainee, _Standing] = weakref.WeakKeyDictionary()
         self._turn: TrainingTurn | None = None
         self._turns = 0
@@ -235,12 +221,14 @@ class Scheduler:
         try:
             starts = await self._begin(turn)
             if starts > _STARTS:
-                await self._park(turn, "TRAINER_DIED", f"the server or the trainer died under it {starts - 1} times")
+                detail = f"the server or the trainer died under it {starts - 1} times"
+                await self._aftermath.park(turn, "TRAINER_DIED", detail)
                 return
             self._process.send(Train(self._job(turn)))
             if turn.paused:
                 self._process.send(Pause())
-            await self._conclude(turn, await self._outcome(turn))
+            pause = await self._aftermath.follow(turn, await self._outcome(turn), self._stop.is_set())
+            self._defer(trainee, pause)
         finally:
             trainee.end_turn()
             self._turn = None
@@ -281,63 +269,3 @@ class Scheduler:
         self._process.kill()
         await turn.ended()
         return Died(f"training made no progress for {limit:.0f} s")
-
-    # ---- what follows -----------------------------------------------------------------------------------------------
-
-    async def _conclude(self, turn: TrainingTurn, outcome: Outcome) -> None:
-        if isinstance(outcome, Learned):
-            await self._learned(turn, outcome)
-        elif isinstance(outcome, Stopped) or turn.paused or self._stop.is_set():
-            return
-        elif isinstance(outcome, Failed) and outcome.reason == "DISK_FULL":
-            await self._no_room(turn)
-        else:
-            await self._failed(turn, outcome)
-
-    async def _learned(self, turn: TrainingTurn, outcome: Learned) -> None:
-        trainee, report = turn.trainee, outcome.report
-        statistics = self._statistics(report, outcome.summary)
-        learned = await self._publisher.publish_trained(
-            trainee, turn.episode, turn.snapshot, outcome.summary, statistics
-        )
-        trainee.update_episode(learned)
-        self._standing(trainee).full_disks = 0
-        self._metrics.examples_learned.inc(report.examples)
-        log.info(
-            "%s learned episode %d as version %d: %d examples in %.1f s",
-            *(trainee.name, learned.number, learned.version, report.examples, report.seconds),
-        )
-
-    async def _no_room(self, turn: TrainingTurn) -> None:
-        """What was learned does not fit the disk: no fault of the episode, which is learned again, ever less often."""
-        await self._publisher.write_with_disk_retry(lambda: self._storage.excuse(turn.episode.id))
-        standing = self._standing(turn.trainee)
-        standing.full_disks += 1
-        pause = min(self._config.trainer.retry_seconds * 2.0**standing.full_disks, _LONGEST_PAUSE)
-        self._defer(turn.trainee, pause)
-        log.warning("%s: no room on the disk for what was learned; again in %.1f s", turn.trainee.name, pause)
-
-    async def _failed(self, turn: TrainingTurn, outcome: Failed | Died) -> None:
-        trainee, trainer = turn.trainee, self._config.trainer
-        attempts = await self._publisher.write_with_disk_retry(lambda: self._storage.fail(turn.episode.id))
-        turn.episode = replace(turn.episode, attempts=attempts)
-        trainee.update_episode(turn.episode)
-        failed = outcome if isinstance(outcome, Failed) else None
-        reason = failed.reason if failed is not None else "TRAINER_DIED"
-        log.warning("%s: try %d of episode %d: %s", trainee.name, attempts, turn.episode.number, outcome.detail)
-        self._metrics.training_failures.labels(reason).inc()
-        if attempts >= trainer.attempts or (failed is not None and failed.lasting):
-            await self._park(turn, reason, outcome.detail)
-            return
-        if failed is not None:  # a failure would only repeat itself from the same phase
-            await self._thread.run_in_thread(self._folder.clear_work, trainee.uid)
-        self._defer(trainee, trainer.retry_seconds)
-
-    async def _park(self, turn: TrainingTurn, reason: str, detail: str) -> None:
-        trainee = turn.trainee
-        await self._thread.run_in_thread(self._folder.clear_work, trainee.uid)
-        episode = await self._publisher.write_with_disk_retry(
-            lambda: self._storage.park(turn.episode.id, reason, detail)
-        )
-        trainee.update_episode(episode)
-        log.warning("%s: episode %d is parked: %s: %s", trainee.name, episode.number, reason, detail)

@@ -250,7 +250,7 @@ def test_the_http_port_has_metrics_and_health_and_nothing_else(pets: Server) -> 
     text = _http(pets, "/metrics")
     for name in ("sharp_requests_total", "sharp_prediction_queue_seconds_bucket", "sharp_compute_seconds_bucket",
                  "sharp_examples_learned_total", "sharp_episodes", "sharp_lag_seconds", "sharp_model_version",
-                 "sharp_stm_bytes", "sharp_idle_units", "sharp_damaged_records_total",
+                 "sharp_stm_bytes", "sharp_idle_units", "sharp_corruption_events_total",
                  "sharp_memory_bytes"):  # fmt: skip
         assert name in text, name
     assert _http(pets, "/healthz") == "ok\n"

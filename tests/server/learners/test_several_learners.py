@@ -140,7 +140,7 @@ def test_every_figure_that_an_operator_needs_is_measured(server: Server) -> None
     layers = server.learner("measured").status.layers
     for layer in layers:
         assert found[f'sharp_idle_units{{layer="{layer.name}",learner="measured"}}'] == layer.idle
-    for name in ("sharp_damaged_records_total", "sharp_discarded_episodes_total", "sharp_trainer_restarts_total"):
+    for name in ("sharp_corruption_events_total", "sharp_discarded_episodes_total", "sharp_trainer_restarts_total"):
         assert name in found
     assert risen('sharp_training_failures_total{reason="NO_POSITIVE_PAIR"}') == 1
     assert min(found[f'sharp_memory_bytes{{process="{process}"}}'] for process in ("front", "trainer")) > 1e6
