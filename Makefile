@@ -1,7 +1,7 @@
 # Everything a newcomer or CI runs. Each target makes .venv by itself where it is missing or older than pyproject.toml.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := sharp_engine proto client cli server benchmarks demo examples tests
+SOURCES := sharp_engine proto client cli server benchmarks reliability devtools demo examples tests
 FORGET ?= 3
 
 .DEFAULT_GOAL := help
@@ -31,7 +31,7 @@ lint: env ## ruff: rules and format
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 
-format: env ## ruff: mend what it can
+format: env ## ruff: fix what it can
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
@@ -44,14 +44,15 @@ imports: env ## import-linter: who may import whom
 unit: env ## the tests alone
 	$(BIN)/pytest
 
-generate: env ## the stubs, from proto/
+generate: env ## the stubs, from proto/, and the client for threads, from the one for asyncio
 	$(BIN)/python proto/generate.py
+	$(BIN)/python client/generate.py
 
-readme: env ## the README's measured tables, from benchmarks/results
-	$(BIN)/python -m benchmarks.readme
+readme: env ## the measured tables of README.md and docs/benchmarks.md, from benchmarks/results
+	$(BIN)/python -m benchmarks.reporting.measured_tables
 
 test-clients: env ## stock clients of other projects against a running server; needs npm, so not part of `make test`
-	$(BIN)/python tests/stock_clients/run.py
+	$(BIN)/python -m tests.stock_clients.run
 
 image-check: env ## the container, built on a stand-in base and run; needs root, buildah, debootstrap, podman and runc
 	$(BIN)/python -m tests.docker.image_check

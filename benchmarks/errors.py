@@ -1,4 +1,4 @@
-"""What can go wrong with a benchmark that is the caller's to mend.
+"""What can go wrong with a benchmark that the caller can fix.
 
 BenchmarkError
 ├── OptionError    an option that cannot be: the message names the offending value

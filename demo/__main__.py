@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)  # the plain network must not slow down the server
     view = View(Console(highlight=False))
     with tempfile.TemporaryDirectory(prefix="sharp-demo-") as folder:
-        record = Story(Path(folder), view, options.episodes, forget).tell()
+        record = Story(Path(folder), view, options.episodes, forget).run()
     write_report(options.report, record)
     if options.picture is not None:
         options.picture.parent.mkdir(parents=True, exist_ok=True)

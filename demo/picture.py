@@ -62,9 +62,9 @@ def picture(record: Record) -> str:
         *_map("plain", "plain network", _MAPS[1], record, [episode.plain_by_class for episode in record.episodes]),
     ]
     last = record.episodes[-1]
-    told = f"In the end SHARP knows {percent(last.sharp)}, a plain network that is fine-tuned {percent(last.plain)}"
+    alt = f"In the end SHARP knows {percent(last.sharp)}, a plain network that is fine-tuned {percent(last.plain)}"
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="learning" {size} role="img" aria-label="{escape(told)}">'
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="learning" {size} role="img" aria-label="{escape(alt)}">'
     return "\n".join((opening, f"<style>{_STYLE}</style>", *parts, "</svg>\n"))
 
 

@@ -8,10 +8,10 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from benchmarks import charts
-from benchmarks.charts import Line
-from benchmarks.machine import describe, machine
-from benchmarks.report import STYLE, write_whole
+from benchmarks.reporting import charts
+from benchmarks.reporting.charts import STYLE, Line
+from benchmarks.reporting.files import write_text
+from benchmarks.reporting.machine import describe, machine
 from demo.picture import picture
 from demo.record import Promise, Record, percent
 
@@ -20,7 +20,7 @@ _PAGE = Template((Path(__file__).parent / "report.template.html").read_text(enco
 
 def write_report(path: Path, record: Record) -> None:
     """Write the page, complete or not at all."""
-    write_whole(path, page(record))
+    write_text(path, page(record))
 
 
 def page(record: Record) -> str:

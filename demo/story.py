@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from demo.plain_network import PlainNetwork
 from demo.record import LEAST_ACCURACY, Episode, Record, percent
-from demo.server import Server
 from demo.view import Lesson, View
+from devtools.server_process import ServerProcess
 from sharp_cli.data import LabelledData, Part, load
 from sharp_client import Client, Learner, LearnStream, Prediction
 from sharp_engine import preset
@@ -35,24 +35,24 @@ class Story:
         self._episodes = everything.part(Part.TRAIN).episodes(CLASSES_PER_EPISODE, seed)[:episodes]
         self._test = everything.part(Part.TEST)
         self._forget, self._seed, self._view = forget, seed, view
-        self._server = Server(folder)
+        self._server = ServerProcess(folder, as_command=True)
         self._plain = PlainNetwork(preset("default"), everything.x.shape[1:], len(everything.classes), seed)
         self.record = Record(test_examples=len(self._test))
 
-    def tell(self) -> Record:
+    def run(self) -> Record:
         """Run it."""
         begun = time.monotonic()
         view = self._view
         with self._server as server:
             view.heading("A server, with its storage in a folder")
             with view.working("starting sharp serve"):
-                address = server.start()
-            view.line(f"sharp serve listens on {address}")
-            with Client(address) as client:
+                server.start()
+            view.line(f"sharp serve listens on {server.address}")
+            with Client(server.address) as client:
                 self._learn(client)
                 before, version = self._take_snapshot(client)
-            address = self._kill_and_restart()
-            with Client(address) as client:
+            self._kill_and_restart()
+            with Client(server.address) as client:
                 self._compare(client.learner(NAME), before, version)
                 self._forget_class(client.learner(NAME))
             view.heading("The end")
@@ -100,11 +100,10 @@ class Story:
         asked = self._test.take([i for i, label in enumerate(self._test.y) if label in seen])
         evaluation = learner.evaluate(asked.x, asked.y, min_model_version=report.model_version)
         plain, plain_by_class = _judge(asked.y, self._plain.predict(asked.x))
-        trained = report.statistics.training_time if report.statistics is not None else None
         done = Episode(
             classes=tuple(int(label) for label in episode.classes),
             examples=len(episode),
-            seconds=trained.seconds + trained.nanos / 1e9 if trained is not None else 0.0,
+            seconds=report.statistics.training_time if report.statistics is not None else 0.0,
             sharp=evaluation.accuracy,
             plain=plain,
             sharp_by_class={int(label): share for label, share in evaluation.per_class.items()},
@@ -122,11 +121,11 @@ class Story:
         self._view.line(f"snapshot {snapshot.id}: version {snapshot.model_version}, {snapshot.size_bytes:,} bytes")
         return learner.predict(self._test.x, novelty=True), snapshot.model_version
 
-    def _kill_and_restart(self) -> str:
+    def _kill_and_restart(self) -> None:
         self._server.kill()
         self._view.line("the server was killed with SIGKILL: nothing is left of it but its folder")
         with self._view.working("starting it again from there"):
-            return self._server.start()
+            self._server.start()
 
     def _compare(self, learner: Learner, before: Prediction, version: int) -> None:
         after = learner.predict(self._test.x, novelty=True)
@@ -149,7 +148,7 @@ class Story:
         )
         answer = learner.predict(self._test.x, top_k=10, min_model_version=forgotten.model_version)
         named = {*answer.labels.tolist(), *(score.label for scores in answer.top_classes for score in scores)}
-        held = [snapshot.id for snapshot in learner.snapshots() if label in snapshot.classes.numbers.values]
+        held = [snapshot.id for snapshot in learner.snapshots() if label in snapshot.classes]
         seen = f"{len(answer)} examples and all classes they come near: {', '.join(map(str, sorted(named)))}"
         self._promise(f"no prediction names {label} any more", label not in named, seen)
         self._promise(f"no snapshot holds {label}", not held, f"{len(learner.snapshots())} snapshots left")

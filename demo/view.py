@@ -94,16 +94,16 @@ class View:
 
     def episode(self, number: int, episode: Episode) -> None:
         """What both know after an episode."""
-        told = Table.grid(padding=(0, 2))
-        told.add_column(width=34)
+        bars = Table.grid(padding=(0, 2))
+        bars.add_column(width=34)
         new = " and ".join(map(str, episode.classes))
         names = Text(f"  after episode {number} (new: {new})")
         sharp = Text(f"SHARP {percent(episode.sharp)}", "bold green")
         plain = Text(f"plain network {percent(episode.plain)}", "yellow")
-        told.add_row(names, _bar(episode.sharp, "green"), sharp)
-        told.add_row("", _bar(episode.plain, "yellow"), plain)
+        bars.add_row(names, _bar(episode.sharp, "green"), sharp)
+        bars.add_row("", _bar(episode.plain, "yellow"), plain)
         if self._console.is_terminal:
-            self._console.print(told)
+            self._console.print(bars)
         else:
             self._line(Text.assemble(names, ": ", sharp, ", ", plain))
 

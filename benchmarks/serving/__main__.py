@@ -9,20 +9,18 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.machine import describe, machine
-from benchmarks.result import write_json
+from benchmarks.reporting.machine import describe, machine
+from benchmarks.reporting.runner import ProgressBar, entry_point, execute, new_app
 from benchmarks.serving.comparison import Throughput
 from benchmarks.serving.latency import Latencies
 from benchmarks.serving.measure import ServingResult, run
 from benchmarks.serving.options import PARTS, TINY, ServingOptions, Sizes
-from sharp_client import SharpError
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 _LOOK: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "pad_edge": False}
 
@@ -39,8 +37,8 @@ def command(
     tiny: Annotated[bool, typer.Option("--tiny", help="See that it runs, in seconds; figures mean nothing.")] = False,
 ) -> None:
     """Measure latency while learning, and throughput beside what gRPC, the engine and SQLite reach by themselves."""
-    console = Console()
-    try:
+
+    def measure(bar: ProgressBar) -> ServingResult:
         options = ServingOptions(
             parts=tuple(only or PARTS),  # type: ignore[arg-type] # checked on construction
             seconds=min(seconds, 0.2) if tiny else seconds,
@@ -48,15 +46,9 @@ def command(
             niceness=niceness,
             sizes=TINY if tiny else Sizes(),
         )
-        with console.status("starting") as status:
-            result = run(options, status.update)
-    except (BenchmarkError, SharpError) as error:
-        Console(stderr=True).print(f"[bold red]cannot run:[/] {error}", highlight=False)
-        raise typer.Exit(2) from None
-    console.print(*tables(result), sep="\n")
-    if output is not None:
-        write_json(output, result.to_dict())
-        console.print(f"written: {output}", highlight=False)
+        return run(options, bar)
+
+    execute(measure, tables, output=output)
 
 
 def tables(result: ServingResult) -> Iterator[RenderableType]:
@@ -103,10 +95,7 @@ def _throughput(rows: Sequence[Throughput]) -> Table:
     return table
 
 
-def main(arguments: list[str] | None = None, program: str = "python -m benchmarks.serving") -> None:
-    """Run the command line; ends the process."""
-    app(args=arguments, prog_name=program)
-
+main = entry_point(app, "benchmarks.serving")
 
 if __name__ == "__main__":
     main()

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import synthetic
-from benchmarks.data import Images
+from benchmarks.datasets import Images, synthetic
 from benchmarks.serving.options import ServingOptions, Sizes
-from benchmarks.serving.processes import Cores, EmptyService, LoadGenerator, Server, choose_cores, on_cores
+from benchmarks.serving.processes import Cores, EmptyService, LoadGenerator, MeasuredServer, choose_cores, on_cores
 from sharp.v1 import prediction_pb2, tensor_pb2
 from sharp_client import Client, UnavailableError
 
@@ -31,7 +30,7 @@ class Bench:
     options: ServingOptions
     folder: Path
     cores: Cores
-    server: Server
+    server: MeasuredServer
     empty: EmptyService
     load: LoadGenerator
     client: Client
@@ -63,7 +62,7 @@ def prepared(options: ServingOptions, folder: Path) -> Iterator[Bench]:
     images = images_of(options.image_side)
     with (
         on_cores(cores.load),
-        Server(folder, cores, options.niceness) as server,
+        MeasuredServer(folder, cores, options.niceness).start() as server,
         EmptyService(folder, cores) as empty,
         LoadGenerator(folder, cores) as load,
         Client(server.address) as client,

@@ -1,7 +1,7 @@
 """Bytes per second that are taken durably, beside writing them to SQLite without gRPC.
 
 The other side writes the same blobs with the journal's own settings, to a file beside the journal, in transactions of
-as many batches as the server put into one: an acknowledgement follows each commit, so counting those tells.
+as many batches as the server put into one: an acknowledgement follows each commit, so their number shows it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 from benchmarks.serving.bench import Bench
 from benchmarks.serving.comparison import Measured, Throughput, in_turns
 from benchmarks.serving.options import INGEST_TARGET
-from benchmarks.serving.processes import cpu_seconds, on_cores
-from sharp_server import schema
+from benchmarks.serving.processes import on_cores
+from devtools.process_stats import cpu_seconds
+from sharp_server.storage.sqlite import schema
 
 _LEARNER = "ingest"
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from benchmarks.reporting.runner import ReportProgress
 from benchmarks.serving.bench import LEARNER, Bench, teach
 from benchmarks.serving.options import LATENCY_TARGET
 
@@ -98,20 +99,20 @@ class Latencies:
         return {"rate": self.rate, "states": states}
 
 
-def latencies(bench: Bench, rate: float, tell: Callable[[str], None]) -> Latencies:
+def latencies(bench: Bench, rate: float, progress: ReportProgress) -> Latencies:
     """Measure every state in every round."""
     result = Latencies(rate)
     server, empty, rounds = bench.server.address, bench.empty.address, bench.options.sizes.latency_rounds
     bench.ask(server, rate=rate)  # warms up
     for number in range(1, rounds + 1):
-        tell(f"latency: idle, round {number} of {rounds}")
+        progress(f"latency: idle, round {number} of {rounds}")
         result.idle.add(bench.ask(server, rate=rate))
         result.empty_idle.add(bench.ask(empty, rate=rate))
-        tell(f"latency: while learning, round {number} of {rounds}")
+        progress(f"latency: while learning, round {number} of {rounds}")
         with _long_episode(bench), _watched(bench, result.learning):
             result.learning.add(bench.ask(server, rate=rate))
             result.empty_learning.add(bench.ask(empty, rate=rate))
-        tell(f"latency: during version swaps, round {number} of {rounds}")
+        progress(f"latency: during version swaps, round {number} of {rounds}")
         with _short_episodes(bench), _watched(bench, result.swapping):
             result.swapping.add(bench.ask(server, rate=rate))
     return result

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import machine, versions
+from benchmarks.reporting.machine import machine, versions
+from benchmarks.reporting.runner import ReportProgress, silently
 from benchmarks.serving.bench import prepared
 from benchmarks.serving.comparison import Throughput
 from benchmarks.serving.ingest import ingest
@@ -16,8 +16,6 @@ from benchmarks.serving.latency import Latencies, latencies
 from benchmarks.serving.options import ServingOptions, Sizes
 from benchmarks.serving.processes import Cores
 from benchmarks.serving.throughput import messages, single_images
-
-Tell = Callable[[str], None]
 
 
 @dataclass
@@ -49,10 +47,10 @@ class ServingResult:
         }
 
 
-def run(options: ServingOptions, tell: Tell = lambda _: None) -> ServingResult:
-    """Measure; `tell` hears what is being measured now."""
+def run(options: ServingOptions, progress: ReportProgress = silently) -> ServingResult:
+    """Measure; `progress` hears what is being measured now."""
     result = ServingResult(options)
-    tell("starting the server and teaching it")
+    progress("starting the server and teaching it")
     with (
         tempfile.TemporaryDirectory(prefix="sharp-serving-") as folder,
         prepared(options, Path(folder)) as bench,
@@ -60,15 +58,15 @@ def run(options: ServingOptions, tell: Tell = lambda _: None) -> ServingResult:
         result.cores = bench.cores
         requests: Throughput | None = None
         if "requests" in options.parts or "latency" in options.parts:
-            tell("throughput: single images")
+            progress("throughput: single images")
             requests = single_images(bench)
             result.throughput.append(requests)
         if "messages" in options.parts:
-            tell("throughput: large messages")
+            progress("throughput: large messages")
             result.throughput.append(messages(bench))
         if "ingest" in options.parts:
-            tell("throughput: Learn")
+            progress("throughput: Learn")
             result.throughput.append(ingest(bench))
         if requests is not None and "latency" in options.parts:
-            result.latencies = latencies(bench, requests.ours.rate / 2, tell)
+            result.latencies = latencies(bench, requests.ours.rate / 2, progress)
     return result

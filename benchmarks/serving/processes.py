@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,10 @@ from types import MappingProxyType
 from typing import IO, Any, Self
 
 from benchmarks.errors import BenchmarkError
+from devtools.process_stats import children
+from devtools.server_process import ONE_THREAD, START_SECONDS, ServerProcess, clone_environment
 
-_START_SECONDS = 120.0
-_TICKS = os.sysconf("SC_CLK_TCK")
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -83,27 +83,18 @@ def on_cores(cores: frozenset[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far, over all its threads; NaN where the system does not say."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return float("nan")
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
 class Program:
     """A Python process that we started; ended with the context."""
 
-    def __init__(self, words: Sequence[str], cores: frozenset[int], log: Path) -> None:
+    def __init__(self, argv: Sequence[str], cores: frozenset[int], log: Path) -> None:
         self._log_path = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, *words],
+                [sys.executable, *argv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=_environment(),
+                env=clone_environment(ONE_THREAD),
             )
         self.pid = self.process.pid
         pin(self.pid, cores)
@@ -149,71 +140,37 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def _environment() -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("SHARP_")}
-    return {**kept, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+class MeasuredServer(ServerProcess):
+    """A real server, with its front and its trainer each on its core."""
 
-
-class Server(Program):
-    """A real server with its trainer."""
-
-    def __init__(
-        self, folder: Path, cores: Cores, niceness: int, more: Mapping[str, object] = MappingProxyType({})
-    ) -> None:
-        self.ports = folder / "ports.json"
-        self.ports.unlink(missing_ok=True)  # of a server that was there before
+    def __init__(self, folder: Path, cores: Cores, niceness: int, more: Mapping[str, object] = _NOTHING) -> None:
+        settings = {"trainer.niceness": niceness, "log.level": "warning", **more}
+        super().__init__(folder, settings, environment=ONE_THREAD)
         self._cores = cores
-        settings: dict[str, object] = {
-            "data.folder": folder / "data",
-            "listen.port": 0,
-            "listen.http_port": -1,
-            "listen.port_file": self.ports,
-            "trainer.niceness": niceness,
-            "log.level": "warning",
-            **more,
-        }
-        words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        super().__init__(["-m", "sharp_server", *words], cores.front, folder / "server.log")
-        deadline = time.monotonic() + _START_SECONDS
-        while not self.ports.exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.failed()
-            time.sleep(0.05)
-        ports = json.loads(self.ports.read_text())
-        self.address, self.http_port = f"127.0.0.1:{ports['port']}", int(ports["http_port"])
 
-    @property
-    def trainer(self) -> int | None:
-        """The process that trains, if there is one now."""
-        for child in _children(self.pid):
-            with contextlib.suppress(OSError):
-                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    return child
-        return None
+    def wait_until_ready(self, seconds: float = START_SECONDS) -> None:
+        """Wait until it serves, on the front's core from the beginning."""
+        pin(self.pid, self._cores.front)
+        super().wait_until_ready(seconds)
 
     def settle(self) -> None:
         """Bind the front and its children, the trainer among them, each to its core."""
         pin(self.pid, self._cores.front)
-        for child in _children(self.pid):
+        for child in children(self.pid):
             pin(child, self._cores.trainer)
 
 
-def _children(pid: int) -> list[int]:
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(word) for word in path.read_text().split()] if path.exists() else []
-
-
 class EmptyService(Program):
-    """See `empty.py`."""
+    """See `empty_service.py`."""
 
-    def __init__(self, folder: Path, cores: Cores, *words: str) -> None:
-        super().__init__(["-m", "benchmarks.serving.empty", *words], cores.front, folder / "empty.log")
+    def __init__(self, folder: Path, cores: Cores, *flags: str) -> None:
+        super().__init__(["-m", "benchmarks.serving.empty_service", *flags], cores.front, folder / "empty.log")
         self.address = f"127.0.0.1:{self.read()['port']}"
 
 
 class LoadGenerator(Program):
-    """See `load.py`."""
+    """See `load_generator.py`."""
 
     def __init__(self, folder: Path, cores: Cores) -> None:
-        super().__init__(["-m", "benchmarks.serving.load"], cores.load, folder / "load.log")
+        super().__init__(["-m", "benchmarks.serving.load_generator"], cores.load, folder / "load.log")
         self.read()

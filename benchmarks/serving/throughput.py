@@ -11,7 +11,8 @@ import torch
 from benchmarks.serving.bench import LEARNER, Bench
 from benchmarks.serving.comparison import Measured, Throughput, in_turns
 from benchmarks.serving.options import MESSAGES_TARGET, REQUESTS_TARGET
-from benchmarks.serving.processes import EmptyService, Server, cpu_seconds, on_cores
+from benchmarks.serving.processes import EmptyService, MeasuredServer, on_cores
+from devtools.process_stats import cpu_seconds
 from sharp_engine import Learner
 
 
@@ -20,7 +21,7 @@ def single_images(bench: Bench) -> Throughput:
     sizes = bench.options.sizes
     failures = 0
 
-    def measure(asked: Server | EmptyService) -> Measured:
+    def measure(asked: MeasuredServer | EmptyService) -> Measured:
         nonlocal failures
         before = cpu_seconds(asked.pid)
         found = bench.ask(asked.address, in_flight=sizes.in_flight)

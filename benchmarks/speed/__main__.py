@@ -9,21 +9,19 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.errors import BenchmarkError
-from benchmarks.machine import describe, machine
-from benchmarks.result import write_json
+from benchmarks.reporting.machine import describe, machine
+from benchmarks.reporting.runner import ProgressBar, entry_point, execute, new_app
 from benchmarks.speed import growth
 from benchmarks.speed.growth import Growth
 from benchmarks.speed.measure import PARTS, TINY, Sizes, SpeedOptions, SpeedResult, run
 from benchmarks.speed.prediction import PredictionTimes
 from benchmarks.speed.timing import Comparison
-from sharp_engine import SharpError
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 _LOOK: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "pad_edge": False}
 
@@ -43,10 +41,10 @@ def command(
     tiny: Annotated[bool, typer.Option("--tiny", help="See that it runs, in a minute; figures mean nothing.")] = False,
 ) -> None:
     """Measure training, prediction, growth and snapshots against their floors and print the ratios."""
-    console = Console()
-    if threads is not None:
-        torch.set_num_threads(threads)
-    try:
+
+    def measure(bar: ProgressBar) -> SpeedResult:
+        if threads is not None:
+            torch.set_num_threads(threads)
         options = SpeedOptions(
             parts=tuple(only or PARTS),  # type: ignore[arg-type] # checked on construction, like the next one
             data_root=data_root,
@@ -54,15 +52,9 @@ def command(
             fraction=fraction,
             sizes=TINY if tiny else Sizes(),
         )
-        with console.status("starting") as status:
-            result = run(options, status.update)
-    except (BenchmarkError, SharpError) as error:
-        Console(stderr=True).print(f"[bold red]cannot run:[/] {error}", highlight=False)
-        raise typer.Exit(2) from None
-    console.print(*tables(result), sep="\n")
-    if output is not None:
-        write_json(output, result.to_dict())
-        console.print(f"written: {output}", highlight=False)
+        return run(options, bar)
+
+    execute(measure, tables, output=output)
 
 
 def tables(result: SpeedResult) -> Iterator[RenderableType]:
@@ -134,10 +126,7 @@ def _judged(ratio: float, target: float | None) -> tuple[Text, str]:
     return Text(f"{ratio:.2f}", style=style), "" if target is None else f"≤ {target:g}"
 
 
-def main(arguments: list[str] | None = None, program: str = "python -m benchmarks.speed") -> None:
-    """Run the command line; ends the process."""
-    app(args=arguments, prog_name=program)
-
+main = entry_point(app, "benchmarks.speed")
 
 if __name__ == "__main__":
     main()

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import synthetic
-from benchmarks.machine import resident_bytes
+from benchmarks.datasets import synthetic
 from benchmarks.speed.timing import Spent, spent_on
+from devtools.process_stats import resident_bytes
 from sharp_engine import Learner, LearnerConfig
 
 TARGET = 1.2
@@ -65,8 +65,8 @@ class Growth:
         }
 
 
-def measure(config: LearnerConfig, episodes: int, per_class: int, tell: Callable[[int], None]) -> Growth:
-    """Learn so many episodes of two made-up classes each; `tell` hears of each one."""
+def measure(config: LearnerConfig, episodes: int, per_class: int, learned: Callable[[int], None]) -> Growth:
+    """Learn so many episodes of two made-up classes each; `learned` hears of each one."""
     learner = Learner(config)
     spent, resident, ltm = [], [], []
     for episode in range(episodes):
@@ -75,5 +75,5 @@ def measure(config: LearnerConfig, episodes: int, per_class: int, tell: Callable
         gc.collect()
         resident.append(resident_bytes())
         ltm.append(learner.inspect().ltm_bytes)
-        tell(episode + 1)
+        learned(episode + 1)
     return Growth(tuple(spent), tuple(resident), tuple(ltm))

@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks import data, published, scenario, synthetic
-from benchmarks.data import Images
+from benchmarks import datasets
+from benchmarks.datasets import Images, synthetic
 from benchmarks.errors import DataError, require
-from benchmarks.machine import machine, versions
+from benchmarks.paper import published, scenario
+from benchmarks.reporting.machine import machine, versions
+from benchmarks.reporting.runner import ReportProgress, silently
 from benchmarks.speed import growth, prediction, snapshots, training
 from benchmarks.speed.growth import Growth
 from benchmarks.speed.prediction import PredictionTimes
@@ -121,17 +123,17 @@ class SpeedResult:
         }
 
 
-def run(options: SpeedOptions, tell: Tell = lambda _: None) -> SpeedResult:
-    """Measure; `tell` hears what is being measured now."""
+def run(options: SpeedOptions, progress: ReportProgress = silently) -> SpeedResult:
+    """Measure; `progress` hears what is being measured now."""
     result = SpeedResult(options)
     sizes = options.sizes
     mnist, result.data = _mnist(options)
     if "training" in options.parts:
-        tell("training: the MNIST sequence")
+        progress("training: the MNIST sequence")
         _, times = training.learn_in_turns(options.config("mnist"), _episodes(mnist))
         result.training += training.compare("MNIST", times, training.MNIST_TARGET)
         result.training_details["mnist"] = training.details(times)
-        tell("training: vgg-small")
+        progress("training: vgg-small")
         cifar = synthetic.images(2 * sizes.vgg_episodes, sizes.vgg_per_class, CIFAR_SHAPE)
         # Small episodes would get more epochs from the preset; the cost of a step is the same, so one is enough.
         config = options.config("cifar10").with_options({"training.min_steps": 0, "training.epochs": 1})
@@ -139,17 +141,17 @@ def run(options: SpeedOptions, tell: Tell = lambda _: None) -> SpeedResult:
         result.training += training.compare("vgg-small", times, None, epoch_target=training.VGG_TARGET)
         result.training_details["vgg-small"] = training.details(times)
     if "prediction" in options.parts or "snapshot" in options.parts:
-        tell("a learner to predict with and to save")
+        progress("a learner to predict with and to save")
         small = _small_learner(options.config("mnist"), _first_of_each(mnist, sizes.small_per_class))
     if "prediction" in options.parts:
         steps = prediction.measure(
             small, mnist, sizes.batches, sizes.memories, rounds=sizes.rounds, least_seconds=sizes.least_seconds
         )
         for times_of_size in steps:
-            tell(f"prediction: {times_of_size.kind}, {times_of_size.full.name}")
+            progress(f"prediction: {times_of_size.kind}, {times_of_size.full.name}")
             result.prediction.append(times_of_size)
     if "snapshot" in options.parts:
-        tell("snapshot: save and load")
+        progress("snapshot: save and load")
         images = synthetic.images(2, sizes.vgg_per_class, CIFAR_SHAPE)
         short = {"training.phases": 1, "training.epochs": 1, "training.min_steps": 0}
         vgg = _small_learner(options.config("cifar10").with_options(short), images)
@@ -161,15 +163,15 @@ def run(options: SpeedOptions, tell: Tell = lambda _: None) -> SpeedResult:
             config,
             sizes.growth_episodes,
             sizes.growth_per_class,
-            lambda n: tell(f"growth: episode {n} of {sizes.growth_episodes}"),
+            lambda n: progress(f"growth: episode {n} of {sizes.growth_episodes}"),
         )
     return result
 
 
 def _mnist(options: SpeedOptions) -> tuple[Images, str]:
     if options.data_root is not None:
-        found = data.load("mnist", options.data_root, test=False)
-        return data.stratified(found.train, options.fraction, seed=0), "MNIST"
+        found = datasets.load("mnist", options.data_root, test=False)
+        return datasets.stratified(found.train, options.fraction, seed=0), "MNIST"
     per_class = max(2, round(options.sizes.mnist_per_class * options.fraction))
     return synthetic.images(10, per_class, MNIST_SHAPE), "made-up images"
 

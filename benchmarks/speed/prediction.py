@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 
-from benchmarks.data import Images
+from benchmarks.datasets import Images
 from benchmarks.speed.baseline import DenseNetwork
 from benchmarks.speed.timing import Comparison, in_turns
 from sharp_engine import Learner

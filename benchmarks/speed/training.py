@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.data import Images
+from benchmarks.datasets import Images
 from benchmarks.speed.baseline import DenseNetwork, DenseTrainer
 from benchmarks.speed.timing import Comparison, Spent, now
 from sharp_engine import Learner, LearnerConfig, Progress

@@ -1,7 +1,7 @@
 """`sharp benchmark …`: runs the benchmarks of a clone.
 
 The benchmarks are not part of the installed package, so they are imported only when asked for. They read their own
-options: what stands behind the command is handed on as it is.
+options: what follows the command is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HAND_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 @app.command(context_settings=_HAND_ON, add_help_option=False)
 def paper(context: typer.Context) -> None:
     """Run the paper's class-incremental benchmark and print our figures beside the paper's."""
-    _run("benchmarks.paper", context)
+    _run("benchmarks.paper.__main__", context)
 
 
 @app.command(context_settings=_HAND_ON, add_help_option=False)
@@ -43,18 +43,18 @@ def serving(context: typer.Context) -> None:
 @app.command(context_settings=_HAND_ON, add_help_option=False)
 def fuzz(context: typer.Context) -> None:
     """Attack a server with hostile messages, files and connections."""
-    _run("benchmarks.fuzz.__main__", context)
+    _run("reliability.fuzz.__main__", context)
 
 
 @app.command(context_settings=_HAND_ON, add_help_option=False)
 def load(context: typer.Context) -> None:
-    """Load a server to 80 % of its capacity for minutes, with everything else going on."""
-    _run("benchmarks.load.__main__", context)
+    """Load a server to 80 % of its capacity for minutes, while everything else runs."""
+    _run("reliability.load.__main__", context)
 
 
 def _run(module: str, context: typer.Context) -> None:
     here = Path.cwd()
-    if (here / "benchmarks" / "paper.py").is_file() and str(here) not in sys.path:
+    if (here / "benchmarks" / "__init__.py").is_file() and str(here) not in sys.path:
         sys.path.insert(0, str(here))
     try:
         benchmark = importlib.import_module(module)
@@ -66,7 +66,7 @@ def _run(module: str, context: typer.Context) -> None:
 
 def _explain(missing: str) -> None:
     """Say what is missing and what to do about it."""
-    if missing.partition(".")[0] == "benchmarks":
+    if missing.partition(".")[0] in ("benchmarks", "reliability"):
         advice = "the benchmarks come with a clone of the repository, not with the package: run this in a clone"
     else:
         advice = f"the benchmarks need {missing}, which is not installed: run `make env` in a clone"

@@ -1,14 +1,20 @@
-"""Where the server is and how to talk: the options that all commands share."""
+"""Where the server is and how to reach it: the options that all commands share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from sharp_client import Client, Learner, Retry, Timeout, Tls
+
+LearnerOption = Annotated[
+    str | None,
+    typer.Option("--learner", "-l", envvar="SHARP_LEARNER", help="Its name. May be left out if there is only one."),
+]
+"""Which learner."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`sharp health`: whether a server takes requests, as an exit code for whatever keeps containers running.
+"""`sharp health`: whether a server accepts requests, as an exit code for whatever runs containers.
 
 It asks grpc.health.v1, which needs no token, and so knows nothing of learners. It runs every few seconds for as long as
 a container lives: it must never import torch, nor wait longer than a moment.
@@ -19,16 +19,16 @@ LONGEST_SECONDS = 5.0
 """An answer that takes longer is none."""
 
 READINESS = prediction_pb2.DESCRIPTOR.services_by_name["Prediction"].full_name
-"""The service that is healthy once the learners are loaded, until the server is told to stop."""
+"""The service that is healthy once the learners are loaded, until the server stops."""
 
 
 def health(
     ctx: typer.Context,
     live: Annotated[
-        bool, typer.Option("--live", help="Ask only whether it lives, also while it loads its learners.")
+        bool, typer.Option("--live", help="Check only whether it is alive, also while it loads its learners.")
     ] = False,
 ) -> None:
-    """Tell whether the server takes requests: exit code 0 if it does, 1 if not, or if nobody answers."""
+    """Check whether the server accepts requests: exit code 0 if it does, 1 if not, or if nobody answers."""
     options = connection.of(ctx)
     word = _ask(options, "" if live else READINESS)
     if options.json:
@@ -42,7 +42,7 @@ def health(
 
 
 def _ask(options: connection.Connection, service: str) -> str:
-    """The server's word for a service, in lower case, or what came instead of it."""
+    """The status of a service, in lower case, or the failure."""
     from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
     request = health_pb2.HealthCheckRequest(service=service)

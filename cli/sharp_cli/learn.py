@@ -13,7 +13,7 @@ from rich.markup import escape
 from sharp_cli import connection, data
 from sharp_cli.learn_view import LearnView, describe
 from sharp_cli.output import console, side_console, write_json
-from sharp_cli.plain import enum_name, to_plain
+from sharp_cli.plain import to_plain
 from sharp_client import EpisodeNotLearnedError, EpisodeReport, LearnStream, check_batch
 
 REFRESH = 0.1
@@ -32,12 +32,12 @@ def learn(
     source: Annotated[str, typer.Argument(metavar="DATA", help=data.HELP, show_default=False)],
     learner: Annotated[
         str | None,
-        typer.Option("--learner", "-l", envvar="SHARP_LEARNER", help="Its name. If missing: named as the data."),
+        typer.Option("--learner", "-l", envvar="SHARP_LEARNER", help="Its name. If missing: the name of the data."),
     ] = None,
     classes_per_episode: Annotated[
         int, typer.Option(min=0, help="How many classes each episode brings. 0: all in one episode.")
     ] = 0,
-    boundaries: Annotated[Boundaries, typer.Option(help="Who tells where episodes end: we or the server.")] = (
+    boundaries: Annotated[Boundaries, typer.Option(help="Who says where episodes end: we or the server.")] = (
         Boundaries.EXPLICIT
     ),
     batch_size: Annotated[int, typer.Option(min=1, help="Examples of one message.")] = 256,
@@ -46,16 +46,16 @@ def learn(
     ] = data.Part.ALL,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the order within an episode.")] = 0,
     stream_id: Annotated[
-        str | None, typer.Option(help="Name of the stream; the same name again goes on after what is durable.")
+        str | None, typer.Option(help="Id of the stream; the same id again continues after what is durable.")
     ] = None,
     resize: Annotated[bool, typer.Option(help="Let the server resize images of another size.")] = False,
-    create: Annotated[bool, typer.Option(help="Make the learner if it is missing.")] = True,
+    create: Annotated[bool, typer.Option(help="Create the learner if it is missing.")] = True,
     wait: Annotated[bool, typer.Option(help="Wait until everything is learned, not just durable.")] = True,
 ) -> None:
     """Teach a learner, an episode at a time, and watch it learn."""
     options = connection.of(ctx)
     labelled = data.load(source).part(part)
-    check_batch(labelled.x, labelled.y)  # before a learner is made for it
+    check_batch(labelled.x, labelled.y)  # before a learner is created for it
     episodes = labelled.episodes(classes_per_episode, seed)
     name = learner or "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in labelled.name)
     automatic = boundaries is Boundaries.AUTOMATIC
@@ -73,7 +73,7 @@ def learn(
             for number, episode in enumerate(episodes, 1):
                 for batch in episode.batches(batch_size):
                     stream.send(batch.x, batch.y, resize=resize)
-                    follower.tell()
+                    follower.report()
                 if not automatic or number == len(episodes):
                     stream.end_episode()
             stream.flush()
@@ -94,36 +94,36 @@ def learn(
 
 def _interrupted(stream: LearnStream, examples: int) -> None:
     durable = stream.examples_acknowledged
-    going_on = "" if durable >= examples else f"; the rest: the same command with --stream-id {stream.stream_id}"
-    typer.echo(f"sharp: {durable:,} of {examples:,} examples are durable and go on to be learned{going_on}", err=True)
+    rest = "" if durable >= examples else f"; the rest: the same command with --stream-id {stream.stream_id}"
+    typer.echo(f"sharp: {durable:,} of {examples:,} examples are durable and will be learned{rest}", err=True)
 
 
 class _Follower:
-    """Looks at the episodes and, for programs, writes a line about each that is settled."""
+    """Looks at the episodes and, for programs, writes a line about each that is finished."""
 
     def __init__(self, stream: LearnStream, write: bool) -> None:
         self._stream, self._write = stream, write
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
-    def tell(self) -> None:
-        """Write about the episodes that were settled since the last time."""
+    def report(self) -> None:
+        """Write about the episodes that were finished since the last time."""
         for report in self._stream.episodes:
-            if report.settled and id(report) not in self._told:
-                self._told.add(id(report))
+            if report.finished and id(report) not in self._reported:
+                self._reported.add(id(report))
                 if self._write:
                     write_json({"event": "episode", **_plain(report)})
 
     def finish(self) -> None:
-        """Wait until all are settled. Raises what broke the stream."""
+        """Wait until all are finished. Raises what broke the stream."""
         while True:
-            self.tell()
+            self.report()
             try:
                 self._stream.wait(REFRESH)
             except TimeoutError:
                 continue
             except EpisodeNotLearnedError:
                 pass  # is in the report
-            self.tell()
+            self.report()
             return
 
 
@@ -131,11 +131,11 @@ def _plain(report: EpisodeReport) -> dict[str, Any]:
     plain: dict[str, Any] = {"episode": report.episode, "state": report.state}
     if report.closed is not None:
         closed = report.closed
-        plain |= {"examples": closed.examples, "classes": closed.classes, "closed_by": enum_name(closed, "closed_by")}
+        plain |= {"examples": closed.examples, "classes": closed.classes, "closed_by": closed.closed_by}
     if report.learned is not None:
         plain |= to_plain(report.learned)
     if report.parked is not None:
-        plain |= {"reason": enum_name(report.parked, "reason"), "detail": report.parked.detail}
+        plain |= {"reason": report.parked.reason, "detail": report.parked.detail}
     return plain
 
 
@@ -150,5 +150,5 @@ def _report(as_json: bool, name: str, stream: LearnStream, reports: list[Episode
     for number, report in enumerate(reports, 1):
         mark = {"learned": "[green]✓[/]", "parked": "[red]✗[/]", "discarded": "[red]✗[/]"}.get(report.state, "·")
         out.print(f"{mark} episode {number}: {escape(describe(report))}")
-    state = f"version {version} serves" if version else "learning goes on"
+    state = f"version {version} serves" if version else "learning continues"
     out.print(f"[bold]{name}[/]: {stream.examples_acknowledged:,} examples are durable, {state}")

@@ -14,13 +14,13 @@ WIDTH = 32
 """Characters of a bar."""
 
 ROWS = 8
-"""Episodes shown at most: those under way, and the latest of those that are done."""
+"""Episodes shown at most: the unfinished ones, and the latest of the others."""
 
 _STYLES = {"learned": "green", "parked": "red", "discarded": "red", "empty": "dim", "training": "yellow"}
 
 
 class LearnView:
-    """Draws a learn stream as it is at the moment; rich asks for it a few times per second."""
+    """Draws a learn stream at one moment; rich asks for it a few times per second."""
 
     def __init__(self, stream: LearnStream, learner: str, examples: int, episodes: int | None) -> None:
         self._stream, self._learner = stream, learner
@@ -45,7 +45,7 @@ class LearnView:
 
     def _episode_rows(self, reports: list[EpisodeReport]) -> RenderableType:
         rows = _bars()
-        busy = [report for report in reports if not report.settled]
+        busy = [report for report in reports if not report.finished]
         # The trainer works on the first of them; later ones wait.
         start = max(0, min(len(reports) - len(busy), len(reports) - ROWS) if len(busy) < ROWS else len(reports) - ROWS)
         for number, report in list(enumerate(reports, 1))[start:]:
@@ -57,25 +57,24 @@ class LearnView:
 
 
 def describe(report: EpisodeReport) -> str:
-    """Tell the state of an episode in a few words."""
+    """Describe the state of an episode in a few words."""
     words = [report.state]
     progress = report.progress
     if report.state == "training" and progress is not None:
         words.append(f"phase {progress.phase} of {progress.phases}")
-        if progress.HasField("loss"):
+        if progress.loss is not None:
             words.append(f"loss {progress.loss:.3f}")
         if progress.examples_per_second:
             words.append(f"{progress.examples_per_second:,.0f} /s")
-        if progress.HasField("time_left"):
-            words.append(f"{span(progress.time_left.seconds)} left")
+        if progress.time_left is not None:
+            words.append(f"{span(progress.time_left)} left")
     elif report.state == "learned":
         words.append(f"version {report.model_version}")
         statistics = report.statistics
         if statistics is not None:
             if statistics.phase_losses:
                 words.append(f"loss {statistics.phase_losses[-1]:.3f}")
-            seconds = statistics.training_time.seconds + statistics.training_time.nanos / 1e9
-            words.append(f"{statistics.examples:,} examples in {seconds:.1f} s")
+            words.append(f"{statistics.examples:,} examples in {statistics.training_time:.1f} s")
     elif report.state == "parked" and report.parked is not None:
         words.append(report.parked.detail)
     return " · ".join(words)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from sharp_cli import health, learn, learners, parked, predict, serve, snapshots, status, watch
+from sharp_cli import classes, episode, health, learn, learner, predict, serve, snapshot, status, watch
 from sharp_cli.benchmark import app as benchmark
 from sharp_cli.connection import Connection
 from sharp_cli.failures import OneLineFailures
@@ -52,7 +52,7 @@ def sharp(
     ] = False,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one call.")] = 60.0,
     json: Annotated[bool, typer.Option("--json", help="Answer in JSON, one document per line.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Tell the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     """A classifier that keeps learning: new classes today without forgetting yesterday's.
 
@@ -82,10 +82,10 @@ app.command()(predict.evaluate)
 app.command()(status.status)
 app.command()(health.health)
 app.command()(watch.watch)
-app.command()(learners.forget)
-app.add_typer(learners.app, name="learners")
-app.add_typer(snapshots.app, name="snapshot")
-app.add_typer(parked.app, name="parked")
+app.add_typer(learner.app, name="learner")
+app.add_typer(snapshot.app, name="snapshot")
+app.add_typer(episode.app, name="episode")
+app.add_typer(classes.app, name="class")
 app.add_typer(benchmark, name="benchmark")
 
 if __name__ == "__main__":

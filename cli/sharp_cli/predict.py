@@ -10,14 +10,9 @@ import typer
 from rich.text import Text
 
 from sharp_cli import connection, data
+from sharp_cli.connection import LearnerOption
 from sharp_cli.output import console, table, write_json
 from sharp_client import Evaluation, Prediction
-
-LearnerOption = Annotated[
-    str | None,
-    typer.Option("--learner", "-l", envvar="SHARP_LEARNER", help="Its name. May be left out if there is only one."),
-]
-"""Which learner."""
 
 LARGEST_MATRIX = 12
 """Classes up to which a confusion matrix fits a terminal."""
@@ -29,8 +24,8 @@ def predict(
         list[Path], typer.Argument(metavar="FILES…", help="Image files, or .npy and .npz (x) files of examples.")
     ],
     learner: LearnerOption = None,
-    top: Annotated[int, typer.Option(min=0, help="How many of the best classes to tell.")] = 1,
-    novelty: Annotated[bool, typer.Option(help="Tell how unlike everything known each one is.")] = False,
+    top: Annotated[int, typer.Option(min=0, help="How many of the best classes to show.")] = 1,
+    novelty: Annotated[bool, typer.Option(help="Show how unlike everything known each one is.")] = False,
     resize: Annotated[bool, typer.Option(help="Let the server resize images of another size.")] = False,
     min_version: Annotated[int, typer.Option(min=0, help="Wait until this version serves.")] = 0,
 ) -> None:
@@ -98,7 +93,7 @@ def evaluate(
     resize: Annotated[bool, typer.Option(help="Let the server resize images of another size.")] = False,
     min_version: Annotated[int, typer.Option(min=0, help="Wait until this version serves.")] = 0,
 ) -> None:
-    """Predict labelled data and tell how much of it is right."""
+    """Predict labelled data and show how much of it is right."""
     options = connection.of(ctx)
     labelled = data.load(source).part(part)
     with options.connect() as client:

@@ -1,4 +1,4 @@
-"""`sharp serve`: a server in this terminal. Its flags are the settings that the server itself names."""
+"""`sharp serve`: a server in this terminal. Its flags are the settings of the server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def make_command() -> Callable[..., None]:
     except ImportError as missing:
         return _stand_in(str(missing.name))
     options = config_options()
-    last_parts = Counter(option.name.rpartition(".")[2] for option in options)
+    # Settings of the HTTP port go by their full names: `--port` is the one of the gRPC services.
+    last_parts = Counter(option.name.rpartition(".")[2] for option in options if not option.name.startswith("http."))
     names = {option.name.replace(".", "_"): option.name for option in options}
     parameters = [
         inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
@@ -33,7 +34,7 @@ def make_command() -> Callable[..., None]:
     ]
     for option in options:
         section, _, last = option.name.partition(".")
-        words = [last, option.name] if last_parts[last] == 1 else [option.name]
+        words = [last, option.name] if last_parts[last] == 1 and section != "http" else [option.name]
         flags = ["--" + word.replace(".", "-").replace("_", "-") for word in words]
         if option.type is bool:
             flags = [f"{flag}/--no-{flag[2:]}" for flag in flags]
@@ -46,7 +47,7 @@ def make_command() -> Callable[..., None]:
         parameters.append(_parameter(option.name.replace(".", "_"), kind, *flags, help=shown, **group))
 
     def serve(ctx: typer.Context, config: Path | None, print_config: bool, **flags: Any) -> None:
-        """Serve learners until told to stop."""
+        """Serve learners until stopped."""
         given = {names[key]: str(value) for key, value in flags.items() if value is not None}
         _serve(connection.of(ctx).json, given, config, print_config)
 
@@ -61,7 +62,8 @@ def _parameter(name: str, kind: Any, *flags: str, default: Any = None, **options
 
 
 def _serve(as_json: bool, flags: dict[str, str], config: Path | None, print_config: bool) -> None:
-    from sharp_server import ConfigurationError, resolve_config, run
+    from sharp_server import ConfigurationError, resolve_config
+    from sharp_server.run import run
 
     try:
         resolved = resolve_config(flags, os.environ, config)
@@ -85,7 +87,7 @@ def _serve(as_json: bool, flags: dict[str, str], config: Path | None, print_conf
 
 def _stand_in(missing: str) -> Callable[..., None]:
     def serve() -> None:
-        """Serve learners until told to stop."""
+        """Serve learners until stopped."""
         typer.echo(f"sharp: {MISSING.format(missing=missing)}", err=True)
         raise typer.Exit(1)
 

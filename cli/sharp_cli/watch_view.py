@@ -11,9 +11,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from sharp.v1 import episode_pb2, learner_admin_pb2, learner_pb2, statistics_pb2
 from sharp_cli.output import count, size, span
-from sharp_cli.plain import enum_name, to_plain
+from sharp_cli.plain import time_text
+from sharp_client import EpisodeEvent, LayerStatistics, LearnerStatus, LearnerUpdate, Progress
 
 WIDTH = 100
 """Characters of the widest picture."""
@@ -38,13 +38,13 @@ class WatchView:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._status: learner_pb2.LearnerStatus | None = None
+        self._status: LearnerStatus | None = None
         self._events: deque[Text] = deque(maxlen=EVENTS)
 
-    def take(self, message: learner_admin_pb2.WatchLearnerResponse) -> None:
-        """Take in news."""
-        self._status = message.status
-        for event in message.events:
+    def update(self, update: LearnerUpdate) -> None:
+        """Remember the latest status and events."""
+        self._status = update.status
+        for event in update.events:
             text = describe_event(event)
             if text is not None:
                 self._events.append(text)
@@ -54,47 +54,45 @@ class WatchView:
         width = min(width, WIDTH)
         status = self._status
         if status is None:
-            return Text("waiting for the first word …", style="dim")
+            return Text("waiting for the server …", style="dim")
         parts: list[RenderableType] = [_head(status)]
-        if status.HasField("progress"):
-            parts.append(_progress(status))
+        if status.progress is not None:
+            parts.append(_progress(status.training_episode, status.progress))
         parts += [Rule(style="dim"), _layers(status, max(10, width - BESIDE_BAR)), Rule(style="dim"), _facts(status)]
         if self._events:
             parts += [Rule(style="dim"), *self._events]
         return Panel(Group(*parts), title=f"[bold]{self._name}[/]", title_align="left", border_style="dim", width=width)
 
 
-def _head(status: learner_pb2.LearnerStatus) -> Text:
-    state = enum_name(status, "state")
+def _head(status: LearnerStatus) -> Text:
     return Text.assemble(
-        (f"{state:<10}", _STATES.get(state, "")),
+        (f"{status.state:<10}", _STATES.get(status.state, "")),
         ("version ", "dim"),
         (f"{status.model_version}   ", "bold"),
         ("episodes learned ", "dim"),
         (f"{status.episodes_learned}   ", "bold"),
         ("classes ", "dim"),
         (f"{status.memories.classes}   ", "bold"),
-        (status.time.ToJsonString()[11:19], "dim"),
+        (time_text(status.time)[11:19], "dim"),
     )
 
 
-def _progress(status: learner_pb2.LearnerStatus) -> Table:
-    progress = status.progress
+def _progress(episode: int, progress: Progress) -> Table:
     words = [f"phase {progress.phase} of {progress.phases}", f"epoch {progress.epoch} of {progress.epochs}"]
-    if progress.HasField("loss"):
+    if progress.loss is not None:
         words.append(f"loss {progress.loss:.3f}")
-    if progress.HasField("time_left"):
-        words.append(f"{span(progress.time_left.seconds)} left")
+    if progress.time_left is not None:
+        words.append(f"{span(progress.time_left)} left")
     row = Table.grid(padding=(0, 2))
     row.add_row(
-        Text(f"episode {status.training_episode}", style="yellow"),
+        Text(f"episode {episode}", style="yellow"),
         ProgressBar(total=1.0, completed=progress.fraction, width=30, complete_style="yellow"),
         Text(" · ".join(words)),
     )
     return row
 
 
-def _layers(status: learner_pb2.LearnerStatus, width: int) -> RenderableType:
+def _layers(status: LearnerStatus, width: int) -> RenderableType:
     if not status.layers:
         return Text("no layers yet: the first batch settles the architecture", style="dim")
     rows = Table.grid(padding=(0, 2))
@@ -113,7 +111,7 @@ def _layers(status: learner_pb2.LearnerStatus, width: int) -> RenderableType:
     return Group(rows, legend)
 
 
-def rank_bar(layer: statistics_pb2.LayerStatistics, width: int) -> Text:
+def rank_bar(layer: LayerStatistics, width: int) -> Text:
     """Draw the units of a layer by rank, the youngest first, the idle ones last."""
     if layer.pretrained:
         return Text("▒" * width, style="dim")
@@ -133,7 +131,7 @@ def rank_bar(layer: statistics_pb2.LayerStatistics, width: int) -> Text:
     return bar
 
 
-def _facts(status: learner_pb2.LearnerStatus) -> Table:
+def _facts(status: LearnerStatus) -> Table:
     memories, backlog, rates = status.memories, status.backlog, status.throughput
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim", min_width=10)
@@ -151,11 +149,11 @@ def _facts(status: learner_pb2.LearnerStatus) -> Table:
         f"{size(backlog.bytes)} of {size(backlog.bytes_limit)}, {count(backlog.episodes_waiting, 'episode')} waiting, "
         f"{backlog.episodes_parked} parked",
     )
-    rows.add_row("behind", "", f"{backlog.lag_examples:,} examples, {span(backlog.lag.seconds)}")
+    rows.add_row("behind", "", f"{backlog.lag_examples:,} examples, {span(backlog.lag)}")
     rows.add_row(
         "examples/s",
         "",
-        f"taken {rates.examples_ingested_per_second:,.0f} · trained {rates.examples_trained_per_second:,.0f} · "
+        f"ingested {rates.examples_ingested_per_second:,.0f} · trained {rates.examples_trained_per_second:,.0f} · "
         f"predicted {rates.examples_predicted_per_second:,.0f}",
     )
     if status.damaged_snapshots:
@@ -169,21 +167,21 @@ def _meter(used: int, limit: int) -> ProgressBar:
     return ProgressBar(total=max(1, limit), completed=used, width=METER, complete_style=style, finished_style=style)
 
 
-def describe_event(event: episode_pb2.EpisodeEvent) -> Text | None:
-    """Tell what happened to an episode in a line. None: progress, or something newer than this."""
-    kind = event.WhichOneof("event")
-    if kind == "closed":
-        words, style = f"closed by {enum_name(event.closed, 'closed_by')}, {event.closed.examples:,} examples", ""
-    elif kind == "started":
-        words, style = f"started, try {event.started.attempt} of {event.started.attempts}", "yellow"
-    elif kind == "learned":
-        new = ", ".join(map(str, to_plain(event.learned.statistics.new_classes)))
+def describe_event(event: EpisodeEvent) -> Text | None:
+    """Describe what happened to an episode in a line. None: progress, or something newer than this."""
+    if event.closed is not None:
+        words, style = f"closed by {event.closed.closed_by}, {event.closed.examples:,} examples", ""
+    elif event.started is not None:
+        words, style = f"started, attempt {event.started.attempt} of {event.started.attempts}", "yellow"
+    elif event.learned is not None:
+        statistics = event.learned.statistics
+        new = ", ".join(map(str, statistics.new_classes)) if statistics is not None else ""
         words, style = f"learned, version {event.learned.model_version}{f', new: {new}' if new else ''}", "green"
-    elif kind == "parked":
+    elif event.parked is not None:
         words, style = f"parked: {event.parked.detail}", "red"
-    elif kind == "discarded":
-        words, style = f"discarded: {enum_name(event.discarded, 'reason')}", "red"
+    elif event.discarded is not None:
+        words, style = f"discarded: {event.discarded.reason.replace('_', ' ')}", "red"
     else:
         return None
-    at = event.time.ToJsonString()[11:19]
+    at = time_text(event.time)[11:19]
     return Text.assemble((f"{at}  ", "dim"), (f"episode {event.episode} {words}", style))

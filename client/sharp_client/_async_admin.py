@@ -1,34 +1,45 @@
-"""The methods of Admin, one per RPC, for asyncio. The comments in `admin.proto` say what each does and how it fails."""
+"""The methods of Admin, one per RPC. The comments in `admin.proto` say what each does and how it fails."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
-from sharp.v1 import (
-    admin_pb2,
-    learner_admin_pb2,
-    learner_pb2,
-    parked_pb2,
-    snapshot_pb2,
-)
+from sharp.v1 import admin_pb2, learner_admin_pb2, parked_pb2, snapshot_pb2
 
+from ._answers import (
+    DeletedLearner,
+    DeletedSnapshot,
+    DiscardedEpisode,
+    ForgottenClass,
+    ImportedSnapshot,
+    LearnerInfo,
+    LearnerUpdate,
+    ParkedEpisode,
+    RestoredSnapshot,
+    RetriedEpisode,
+    ServerStatus,
+    Snapshot,
+)
+from ._async_runtime import each_within, sleep
 from ._batching import check_learner_name
-from ._errors import DeadlineError, SharpError
-from ._labels import Label, encode_label
+from ._errors import SharpError
+from ._labels import Label
 from ._options import Retry, Timeout
-from ._requests import LabelKind, duration, learner_config
+from ._requests import LabelKind, duration, forget_request, learner_config
 from ._snapshot_files import SnapshotReceiver, import_requests
 from ._transport import AsyncTransport
 
 IDLE_AFTER = 90.0
-"""Seconds without a message after which a watched server is taken for dead: it sends one every 30."""
+"""Seconds without a message after which a watched server counts as dead: it sends one every 30."""
+
+PAGE_SIZE = 1000
+"""Items of a list that are asked for at a time: as many as a server gives."""
 
 
 class AsyncAdminCalls:
-    """What an operator does, for asyncio."""
+    """What an operator does."""
 
     _transport: AsyncTransport
     _timeout: Timeout
@@ -36,6 +47,16 @@ class AsyncAdminCalls:
 
     async def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
         raise NotImplementedError
+
+    async def _list(self, method: str, request: Any, field: str, timeout: float | None) -> list[Any]:
+        """Collect the items of all pages of a list."""
+        items: list[Any] = []
+        while True:
+            page = await self._call(method, request, timeout)
+            items += getattr(page, field)
+            if not page.next_page_token:
+                return items
+            request.page_token = page.next_page_token
 
     async def create_learner(
         self,
@@ -47,44 +68,35 @@ class AsyncAdminCalls:
         label_kind: LabelKind | None = None,
         seed: int = 0,
         timeout: float | None = None,
-    ) -> learner_pb2.Learner:
-        """Make a learner that knows nothing yet; what is left out is settled by its first batch.
+    ) -> LearnerInfo:
+        """Create a learner that knows nothing yet; its first batch decides what is left out.
 
         `overrides` are single settings on top of the preset, as in `{"training.phases": 12}`.
         """
         config = learner_config(preset, overrides, input_shape, label_kind, seed)
         request = learner_admin_pb2.CreateLearnerRequest(name=check_learner_name(name), config=config)
-        created: learner_admin_pb2.CreateLearnerResponse = await self._call("CreateLearner", request, timeout)
-        return created.learner
+        answer = await self._call("CreateLearner", request, timeout)
+        return LearnerInfo.decode(answer.learner)
 
-    async def get_learner(self, name: str, *, timeout: float | None = None) -> learner_pb2.Learner:
-        """Tell everything about one learner."""
+    async def get_learner(self, name: str, *, timeout: float | None = None) -> LearnerInfo:
+        """Get everything about one learner."""
         request = learner_admin_pb2.GetLearnerRequest(name=name)
-        found: learner_admin_pb2.GetLearnerResponse = await self._call("GetLearner", request, timeout)
-        return found.learner
+        answer = await self._call("GetLearner", request, timeout)
+        return LearnerInfo.decode(answer.learner)
 
-    async def list_learners(self, *, timeout: float | None = None) -> list[learner_pb2.Learner]:
+    async def list_learners(self, *, timeout: float | None = None) -> list[LearnerInfo]:
         """List all learners by name, without their settings, layers and classes."""
-        learners: list[learner_pb2.Learner] = []
-        request = learner_admin_pb2.ListLearnersRequest(page_size=1000)
-        while True:
-            page: learner_admin_pb2.ListLearnersResponse = await self._call("ListLearners", request, timeout)
-            learners += page.learners
-            if not page.next_page_token:
-                return learners
-            request.page_token = page.next_page_token
+        request = learner_admin_pb2.ListLearnersRequest(page_size=PAGE_SIZE)
+        return [LearnerInfo.decode(one) for one in await self._list("ListLearners", request, "learners", timeout)]
 
-    async def delete_learner(
-        self, name: str, *, uid: str = "", timeout: float | None = None
-    ) -> learner_admin_pb2.DeleteLearnerResponse:
-        """Delete a learner with all it has; with `uid`, only if it is that very one."""
+    async def delete_learner(self, name: str, *, uid: str = "", timeout: float | None = None) -> DeletedLearner:
+        """Delete a learner with all its data; with `uid`, only if it is that very one."""
         request = learner_admin_pb2.DeleteLearnerRequest(name=name, uid=uid)
-        deleted: learner_admin_pb2.DeleteLearnerResponse = await self._call("DeleteLearner", request, timeout)
-        return deleted
+        return DeletedLearner.decode(await self._call("DeleteLearner", request, timeout))
 
     async def watch_learner(
         self, name: str, *, min_interval: float = 0.0, reconnect: bool = True
-    ) -> AsyncIterator[learner_admin_pb2.WatchLearnerResponse]:
+    ) -> AsyncIterator[LearnerUpdate]:
         """Yield the status of a learner: at once, and after every change, until the caller stops asking.
 
         A broken connection is opened again, unless `reconnect` is off. Ends with LearnerNotFoundError when the learner
@@ -94,23 +106,19 @@ class AsyncAdminCalls:
         failures = 0
         while True:
             call = self._transport.stream("WatchLearner", request, None)
-            messages = aiter(call)
             try:
-                while True:
-                    message = await asyncio.wait_for(anext(messages), IDLE_AFTER)
+                async for message in each_within(call, IDLE_AFTER):
                     failures = 0
-                    yield message
-            except StopAsyncIteration:
+                    yield LearnerUpdate.decode(message)
                 return
-            except (SharpError, TimeoutError) as error:
+            except SharpError as error:
                 failures += 1
-                silent = DeadlineError(f"no word of the server for {IDLE_AFTER:g} s", code="UNAVAILABLE")
-                failure = error if isinstance(error, SharpError) else silent
-                if not reconnect or failure.code != "UNAVAILABLE" or failures >= self._retry.attempts:
-                    raise failure from None
-                await asyncio.sleep(self._retry.delay(failures, failure.retry_delay))
+                if not reconnect or error.code != "UNAVAILABLE" or failures >= self._retry.attempts:
+                    raise
+                delay = self._retry.delay(failures, error.retry_delay)
             finally:
                 call.cancel()
+            await sleep(delay)
 
     async def forget_class(
         self,
@@ -119,69 +127,48 @@ class AsyncAdminCalls:
         *,
         older_snapshots: Literal["list", "delete"] = "list",
         timeout: float | None = None,
-    ) -> learner_admin_pb2.ForgetClassResponse:
-        """Make a learner forget a class; older snapshots that hold it are named, or deleted."""
-        choices = {
-            "list": learner_admin_pb2.OLDER_SNAPSHOTS_LIST,
-            "delete": learner_admin_pb2.OLDER_SNAPSHOTS_DELETE,
-        }
-        if older_snapshots not in choices:
-            raise ValueError(f"older_snapshots must be 'list' or 'delete', not {older_snapshots!r}")
-        request = learner_admin_pb2.ForgetClassRequest(
-            learner=name, label=encode_label(label), older_snapshots=choices[older_snapshots]
-        )
-        forgotten: learner_admin_pb2.ForgetClassResponse = await self._call("ForgetClass", request, timeout)
-        return forgotten
+    ) -> ForgottenClass:
+        """Make a learner forget a class; older snapshots that hold it are listed, or deleted."""
+        request = forget_request(name, label, older_snapshots)
+        return ForgottenClass.decode(await self._call("ForgetClass", request, timeout))
 
-    async def create_snapshot(
-        self, name: str, *, note: str = "", timeout: float | None = None
-    ) -> snapshot_pb2.Snapshot:
+    async def create_snapshot(self, name: str, *, note: str = "", timeout: float | None = None) -> Snapshot:
         """Save the version that serves, and keep it until it is deleted."""
         request = snapshot_pb2.CreateSnapshotRequest(learner=name, note=note)
-        created: snapshot_pb2.CreateSnapshotResponse = await self._call("CreateSnapshot", request, timeout)
-        return created.snapshot
+        answer = await self._call("CreateSnapshot", request, timeout)
+        return Snapshot.decode(answer.snapshot)
 
-    async def list_snapshots(self, name: str, *, timeout: float | None = None) -> list[snapshot_pb2.Snapshot]:
+    async def list_snapshots(self, name: str, *, timeout: float | None = None) -> list[Snapshot]:
         """List all snapshots of a learner, newest first."""
-        snapshots: list[snapshot_pb2.Snapshot] = []
-        request = snapshot_pb2.ListSnapshotsRequest(learner=name, page_size=1000)
-        while True:
-            page: snapshot_pb2.ListSnapshotsResponse = await self._call("ListSnapshots", request, timeout)
-            snapshots += page.snapshots
-            if not page.next_page_token:
-                return snapshots
-            request.page_token = page.next_page_token
+        request = snapshot_pb2.ListSnapshotsRequest(learner=name, page_size=PAGE_SIZE)
+        return [Snapshot.decode(one) for one in await self._list("ListSnapshots", request, "snapshots", timeout)]
 
     async def restore_snapshot(
         self, name: str, snapshot_id: str, *, with_forgotten: bool = False, timeout: float | None = None
-    ) -> snapshot_pb2.RestoreSnapshotResponse:
-        """Make a learner what it was when a snapshot was taken, but for classes that were forgotten since.
+    ) -> RestoredSnapshot:
+        """Return a learner to a snapshot, except for classes that were forgotten since.
 
         `with_forgotten` brings those back too.
         """
         request = snapshot_pb2.RestoreSnapshotRequest(
             learner=name, snapshot_id=snapshot_id, with_forgotten=with_forgotten
         )
-        restored: snapshot_pb2.RestoreSnapshotResponse = await self._call("RestoreSnapshot", request, timeout)
-        return restored
+        return RestoredSnapshot.decode(await self._call("RestoreSnapshot", request, timeout))
 
-    async def delete_snapshot(
-        self, name: str, snapshot_id: str, *, timeout: float | None = None
-    ) -> snapshot_pb2.DeleteSnapshotResponse:
+    async def delete_snapshot(self, name: str, snapshot_id: str, *, timeout: float | None = None) -> DeletedSnapshot:
         """Delete a snapshot."""
         request = snapshot_pb2.DeleteSnapshotRequest(learner=name, snapshot_id=snapshot_id)
-        deleted: snapshot_pb2.DeleteSnapshotResponse = await self._call("DeleteSnapshot", request, timeout)
-        return deleted
+        return DeletedSnapshot.decode(await self._call("DeleteSnapshot", request, timeout))
 
     async def export_snapshot(
         self, name: str, path: str | os.PathLike[str], *, snapshot_id: str = "", timeout: float | None = None
-    ) -> snapshot_pb2.Snapshot:
-        """Write a snapshot, the newest if none is named, to a file: whole and with the right SHA-256, or not at all."""
+    ) -> Snapshot:
+        """Write a snapshot (the newest by default) to a file: whole and with the right SHA-256, or not at all."""
         request = snapshot_pb2.ExportSnapshotRequest(learner=name, snapshot_id=snapshot_id)
         with SnapshotReceiver(path) as receiver:
             async for message in self._transport.stream("ExportSnapshot", request, timeout or self._timeout.transfer):
                 receiver.receive(message)
-            return receiver.finish()
+            return Snapshot.decode(receiver.finish())
 
     async def import_snapshot(
         self,
@@ -191,53 +178,39 @@ class AsyncAdminCalls:
         restore: bool = False,
         note: str = "",
         timeout: float | None = None,
-    ) -> snapshot_pb2.ImportSnapshotResponse:
-        """Give a learner the snapshot in a file, and with `restore` make it what the snapshot holds.
+    ) -> ImportedSnapshot:
+        """Give a learner the snapshot in a file, and with `restore` return it to that snapshot.
 
-        A learner of that name is made from the snapshot if there is none.
+        If there is no learner of that name, it is created from the snapshot.
         """
-        requests = import_requests(name, path, restore=restore, note=note)
-        header = next(requests)  # made here, so that a file that can't be read is the caller's exception
+        messages = import_requests(name, path, restore=restore, note=note)
 
-        async def send() -> AsyncIterator[snapshot_pb2.ImportSnapshotRequest]:
-            yield header
-            for request in requests:
-                yield request
+        async def requests() -> AsyncIterator[snapshot_pb2.ImportSnapshotRequest]:
+            for message in messages:
+                yield message
 
-        imported: snapshot_pb2.ImportSnapshotResponse = await self._transport.client_stream(
-            "ImportSnapshot", send(), timeout or self._timeout.transfer
-        )
-        return imported
+        answer = await self._transport.client_stream("ImportSnapshot", requests(), timeout or self._timeout.transfer)
+        return ImportedSnapshot.decode(answer)
 
-    async def list_parked_episodes(self, name: str, *, timeout: float | None = None) -> list[parked_pb2.ParkedEpisode]:
+    async def list_parked_episodes(self, name: str, *, timeout: float | None = None) -> list[ParkedEpisode]:
         """List all episodes of a learner that could not be learned, by number."""
-        episodes: list[parked_pb2.ParkedEpisode] = []
-        request = parked_pb2.ListParkedEpisodesRequest(learner=name, page_size=1000)
-        while True:
-            page: parked_pb2.ListParkedEpisodesResponse = await self._call("ListParkedEpisodes", request, timeout)
-            episodes += page.episodes
-            if not page.next_page_token:
-                return episodes
-            request.page_token = page.next_page_token
+        request = parked_pb2.ListParkedEpisodesRequest(learner=name, page_size=PAGE_SIZE)
+        return [
+            ParkedEpisode.decode(one) for one in await self._list("ListParkedEpisodes", request, "episodes", timeout)
+        ]
 
-    async def retry_parked_episode(
-        self, name: str, episode: int, *, timeout: float | None = None
-    ) -> parked_pb2.RetryParkedEpisodeResponse:
+    async def retry_parked_episode(self, name: str, episode: int, *, timeout: float | None = None) -> RetriedEpisode:
         """Put a parked episode back in the queue."""
         request = parked_pb2.RetryParkedEpisodeRequest(learner=name, episode=episode)
-        queued: parked_pb2.RetryParkedEpisodeResponse = await self._call("RetryParkedEpisode", request, timeout)
-        return queued
+        return RetriedEpisode.decode(await self._call("RetryParkedEpisode", request, timeout))
 
     async def discard_parked_episode(
         self, name: str, episode: int, *, timeout: float | None = None
-    ) -> parked_pb2.DiscardParkedEpisodeResponse:
+    ) -> DiscardedEpisode:
         """Give up a parked episode and delete its examples."""
         request = parked_pb2.DiscardParkedEpisodeRequest(learner=name, episode=episode)
-        discarded: parked_pb2.DiscardParkedEpisodeResponse = await self._call("DiscardParkedEpisode", request, timeout)
-        return discarded
+        return DiscardedEpisode.decode(await self._call("DiscardParkedEpisode", request, timeout))
 
-    async def get_server_status(self, *, timeout: float | None = None) -> admin_pb2.GetServerStatusResponse:
-        """Tell how the server is: state, trainer, limits, disk, damages."""
-        request = admin_pb2.GetServerStatusRequest()
-        status: admin_pb2.GetServerStatusResponse = await self._call("GetServerStatus", request, timeout)
-        return status
+    async def get_server_status(self, *, timeout: float | None = None) -> ServerStatus:
+        """Get the state of the server: trainer, limits, disk, damage."""
+        return ServerStatus.decode(await self._call("GetServerStatus", admin_pb2.GetServerStatusRequest(), timeout))

@@ -1,13 +1,12 @@
-"""The client, for asyncio."""
+"""The client: a connection to a server, with one method per RPC."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 import uuid
 import weakref
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ from sharp.v1 import prediction_pb2
 from ._async_admin import AsyncAdminCalls
 from ._async_learn_stream import AsyncLearnStream
 from ._async_learner import AsyncLearner
+from ._async_runtime import CALL_FAILURES, Batches, each, sleep
 from ._batching import Backpressure, Boundaries, opening
 from ._calls import Attempts
 from ._errors import ClosedError, SharpError
@@ -23,11 +23,19 @@ from ._options import Limits, Retry, Timeout, Tls, Token
 from ._prediction_stream import PredictionStreamState
 from ._requests import predict_requests
 from ._results import Prediction, decode_prediction
+from ._stream_view import StreamOptions
 from ._transport import AsyncGrpcTransport, AsyncTransport, check_trust
 
 
 class AsyncClient(AsyncAdminCalls):
-    """A connection to a server of learners, for asyncio; `Client` is the same for threads and says more."""
+    """A connection to a server of learners. `Client` may be shared by threads; `AsyncClient` is the same for asyncio.
+
+    There is one method per RPC, which takes the name of the learner first; `learner(name)` gives a handle that has
+    them without the name. Calls that failed before they had an effect are repeated as `retry` says, all within the
+    deadline of the call. Failures are raised as a SharpError.
+
+    With a token and no TLS, only addresses on this machine are accepted, unless `insecure` is set.
+    """
 
     def __init__(
         self,
@@ -54,7 +62,7 @@ class AsyncClient(AsyncAdminCalls):
         self._closed = False
 
     def learner(self, name: str) -> AsyncLearner:
-        """Give a handle on a learner. Asks the server nothing, so the learner need not be there yet."""
+        """Get a handle on a learner. Nothing is sent, so the learner need not exist yet."""
         return AsyncLearner(self, name)
 
     def learn(
@@ -67,10 +75,19 @@ class AsyncClient(AsyncAdminCalls):
         create: bool = True,
         from_start: bool = False,
     ) -> AsyncLearnStream:
-        """Open a stream to teach a learner: `async with client.learn(name) as stream`. See `Client.learn`."""
+        """Open a stream to teach a learner, which is created if it is missing, unless `create` is off.
+
+        Use it in a `with` block, or `async with` for `AsyncClient`. Give a `stream_id` of your own to be able to resume
+        the stream from another process: `stream.acknowledged` is then what is durable already. Or run the same job
+        again with `from_start`, sending the same arrays from the first one on: what is durable is not sent again, and
+        the reports of its episodes are as before.
+
+        Episodes end at `stream.end_episode()`, or, with "automatic" boundaries, where the server finds a change.
+        """
         self._check_open()
         request = opening(name, stream_id or f"python/{uuid.uuid4()}", boundaries, backpressure, create)
-        stream = AsyncLearnStream(self._transport, request, self._timeout, self._retry, self._limits, from_start)
+        options = StreamOptions(request, self._timeout, self._retry, self._limits, from_start)
+        stream = AsyncLearnStream(self._transport, options)
         self._streams.add(stream)
         return stream
 
@@ -102,7 +119,7 @@ class AsyncClient(AsyncAdminCalls):
     async def predict_stream(
         self,
         name: str,
-        batches: Iterable[Any] | AsyncIterable[Any],
+        batches: Batches,
         *,
         top_k: int = 0,
         nearest_memories: int = 0,
@@ -111,7 +128,11 @@ class AsyncClient(AsyncAdminCalls):
         return_failures: bool = False,
         timeout: float | None = None,
     ) -> AsyncIterator[Prediction | SharpError]:
-        """Predict batch after batch over one call; see `Client.predict_stream`."""
+        """Predict batch after batch over one call, and yield one answer per batch in order.
+
+        A batch that fails is raised, which ends the call, or, with `return_failures`, yielded as the exception it is,
+        and the stream continues.
+        """
         self._check_open()
 
         options = {"top_k": top_k, "nearest_memories": nearest_memories, "novelty": novelty, "resize": resize}
@@ -119,7 +140,7 @@ class AsyncClient(AsyncAdminCalls):
 
         async def requests() -> AsyncIterator[prediction_pb2.PredictStreamRequest]:
             try:
-                async for x in _each(batches):
+                async for x in each(batches):
                     for request in state.requests(x):
                         yield request
             except Exception as error:
@@ -132,13 +153,13 @@ class AsyncClient(AsyncAdminCalls):
                 answer = state.receive(message)
                 if answer is not None:
                     yield answer
-        except (SharpError, asyncio.CancelledError) as error:
+        except CALL_FAILURES as error:
             raise state.error or error from None
         finally:
             call.cancel()
 
     async def close(self) -> None:
-        """End all streams and the connection. What was acknowledged is learned all the same."""
+        """End all streams and the connection. What was acknowledged is learned nevertheless."""
         self._closed = True
         for stream in list(self._streams):
             await stream.cancel()
@@ -167,13 +188,4 @@ class AsyncClient(AsyncAdminCalls):
                 if done is not None:
                     return done
                 delay = attempts.delay_after(error)
-            await asyncio.sleep(delay)
-
-
-async def _each(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield item
-    else:
-        for item in items:
-            yield item
+            await sleep(delay)

@@ -1,11 +1,11 @@
-"""Teaching over a stream that mends itself, with asyncio. The same as `_learn_stream`, task for thread."""
+"""Teaching over a stream that reconnects by itself, with asyncio. The same as `_learn_stream`, task for thread."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,9 +14,8 @@ from sharp.v1 import learning_pb2
 from ._batching import to_batches
 from ._episode import EpisodeState
 from ._errors import ClosedError, DeadlineError, SharpError
-from ._options import MESSAGE_BYTES, Limits, Retry, Timeout
 from ._progress import ProgressDisplay
-from ._stream_state import StreamState
+from ._stream_view import StreamOptions, StreamView, Wait, raise_failure
 from ._transport import AsyncMessageStream, AsyncTransport
 
 
@@ -50,28 +49,14 @@ class _Signal:
             return
 
 
-class AsyncLearnStream:
+class AsyncLearnStream(StreamView[AsyncEpisodeReport]):
     """A learn stream. Use it in an `async with` block; see `LearnStream`."""
 
-    def __init__(
-        self,
-        transport: AsyncTransport,
-        opening: learning_pb2.Open,
-        timeout: Timeout,
-        retry: Retry,
-        limits: Limits,
-        from_start: bool = False,
-    ) -> None:
-        self._transport, self._timeout, self._retry = transport, timeout, retry
-        self._largest = max(MESSAGE_BYTES, limits.window_bytes // 4)
-        self._state: StreamState[AsyncEpisodeReport] = StreamState(
-            opening, limits, retry, lambda mark: AsyncEpisodeReport(mark, self), from_start
-        )
+    def __init__(self, transport: AsyncTransport, options: StreamOptions) -> None:
+        super().__init__(options, lambda mark: AsyncEpisodeReport(mark, self))
+        self._transport = transport
         self._changed = _Signal()
         self._sending = asyncio.Lock()
-        self._generation = 0
-        self._closed = False
-        self._connect_by = 0.0
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> Self:
@@ -80,90 +65,48 @@ class AsyncLearnStream:
             return self
         self._connect_by = time.monotonic() + self._timeout.connect
         self._task = asyncio.create_task(self._run(), name=f"sharp-learn-{self._state.opening.learner}")
+        opened = Wait(lambda: self._state.opened is not None, self._timeout.connect + 1, "the stream to be opened")
         try:
-            opened = self._timeout.connect + 1
-            await self._wait_for(lambda: self._state.opened is not None, opened, "the stream to be opened")
+            await self._wait_for(opened)
         except BaseException:
             await self.cancel()
             raise
         return self
 
     @property
-    def stream_id(self) -> str:
-        """The id under which the stream can be taken up again, by this process or another."""
-        return self._state.opening.stream_id
-
-    @property
-    def opened(self) -> learning_pb2.Opened:
-        """What the server said when the stream was opened last."""
-        if self._state.opened is None:
-            raise ClosedError("the stream is not open yet: use `async with learner.learn() as stream`")
-        return self._state.opened
-
-    @property
-    def acknowledged(self) -> int:
-        """Everything up to this sequence number is durable."""
-        return self._state.acknowledged
-
-    @property
-    def examples_sent(self) -> int:
-        """Examples given to `send`."""
-        return self._state.examples_sent
-
-    @property
-    def examples_acknowledged(self) -> int:
-        """Those of them that are durable."""
-        return self._state.examples_acknowledged
-
-    @property
-    def resumptions(self) -> int:
-        """How often the stream broke and was taken up again."""
-        return self._state.resumptions
-
-    @property
     def episodes(self) -> list[AsyncEpisodeReport]:
-        """The episodes of this stream, those that the server cut included, in order."""
+        """The episodes of this stream in order, including those that the server cut."""
         return list(self._state.episodes)
 
     async def send(self, x: Any, y: Any, *, resize: bool = False) -> None:
         """Send labelled examples; see `LearnStream.send`."""
         async with self._sending:
             for batch, size, examples in to_batches(x, y, resize, self.opened, self._largest):
-                await self._wait_for(functools.partial(self._state.has_room, size), None, "room in the window")
+                await self._wait_for(Wait(functools.partial(self._state.has_room, size), None, "room in the window"))
                 self._state.put_batch(batch, size, examples)
                 self._changed.fire()
 
     async def end_episode(self) -> AsyncEpisodeReport:
-        """Mark the end of an episode. Waits for no more than room in the window; `await report.wait()` does."""
+        """Mark the end of an episode. Waits for room in the window only; `await report.wait()` waits for the rest."""
         async with self._sending:
-            await self._wait_for(lambda: self._state.has_room(0), None, "room in the window")
+            await self._wait_for(Wait(lambda: self._state.has_room(0), None, "room in the window"))
             report = self._state.put_mark()
             self._changed.fire()
             return report
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is durable."""
-        await self._wait_for(lambda: self._state.all_acknowledged, timeout, "acknowledgements")
+        await self._wait_for(Wait(lambda: self._state.all_acknowledged, timeout, "acknowledgements"))
 
     async def wait(
         self, timeout: float | None = None, *, progress: bool = False, episodes: list[AsyncEpisodeReport] | None = None
     ) -> list[AsyncEpisodeReport]:
-        """Wait until episodes (all of the stream, if none are named) are learned; see `EpisodeReport.wait`."""
+        """Wait until episodes (all of the stream, if none are given) are learned; see `EpisodeReport.wait`."""
         with ProgressDisplay(progress) as display:
-
-            def settled() -> bool:
-                self._state.settle_empty_marks()
-                waited = self._state.episodes if episodes is None else episodes
-                for report in waited:
-                    display.show(report)
-                return all(report.settled for report in waited)
-
-            await self._wait_for(settled, timeout, "episodes to be learned", even_if_closed=True)
+            done = functools.partial(self._all_finished, episodes, display)
+            await self._wait_for(Wait(done, timeout, "episodes to be learned", even_if_closed=True))
         waited = self.episodes if episodes is None else episodes
-        for report in waited:
-            failure = report.failure()
-            if failure is not None:
-                raise failure
+        raise_failure(waited)
         return waited
 
     async def close(self, *, follow: bool = True) -> None:
@@ -177,7 +120,7 @@ class AsyncLearnStream:
                 await self.cancel()
                 raise
             self._closed = True
-            if follow and self._state.unsettled and self._state.error is None:
+            if follow and self._state.unfinished and self._state.error is None:
                 self._state.finishing = True
                 self._changed.fire()
                 return
@@ -185,10 +128,7 @@ class AsyncLearnStream:
 
     async def cancel(self) -> None:
         """Leave at once. What is not acknowledged may be lost."""
-        self._closed = True
-        if not self._state.finished and self._state.error is None:
-            self._state.error = ClosedError("the stream was closed")
-        self._generation += 1
+        self._fail(ClosedError("the stream was closed"))
         self._changed.fire()
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
@@ -200,29 +140,12 @@ class AsyncLearnStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            await self.close()
-        else:
-            await self.cancel()
+        await (self.close() if kind is None else self.cancel())
 
-    async def _wait_for(
-        self, done: Callable[[], bool], timeout: float | None, what: str, *, even_if_closed: bool = False
-    ) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            if self._closed and not even_if_closed:
-                raise self._state.error or ClosedError("the stream was closed")
-            if done():
-                return
-            if self._state.error is not None:
-                raise self._state.error
-            now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                raise DeadlineError(f"waited {timeout:g} s for {what}")
-            silence = self._timeout.acknowledge
-            if silence is not None and not self._state.all_acknowledged and now - self._state.last_word > silence:
-                raise DeadlineError(f"no word of the server for {silence:g} s while waiting for {what}")
-            await self._changed.wait(0.5 if deadline is None else min(0.5, deadline - now))
+    async def _wait_for(self, wait: Wait) -> None:
+        started = time.monotonic()
+        while (pause := self._pause(wait, started)) is not None:
+            await self._changed.wait(pause)
 
     # In the background.
 
@@ -233,15 +156,15 @@ class AsyncLearnStream:
                 error = await self._read(self._transport.stream("Learn", self._requests(self._generation), None))
             except SharpError as broken:
                 error = broken
-            except Exception as fault:  # a closed channel, or a fault of our own: it must not die unseen in a task
-                error = ClosedError(f"the stream can't go on: {fault}")
+            except (
+                Exception
+            ) as unexpected:  # a closed channel, or an error of our own: it must not die unseen in a task
+                error = ClosedError(f"the stream can't continue: {unexpected}")
             self._generation += 1  # ends the generator of this call
             if error is None or self._state.error is not None:
                 self._changed.fire()
                 return
-            delay = self._state.broken(error)
-            if self._state.opened is None and time.monotonic() >= self._connect_by:
-                self._state.error = error
+            delay = self._after_break(error)
             self._changed.fire()
             if delay is not None:
                 await asyncio.sleep(delay)

@@ -1,14 +1,27 @@
-"""A handle on one learner, for asyncio."""
+"""A handle on one learner: the client's methods without the name."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from sharp.v1 import learner_admin_pb2, learner_pb2, parked_pb2, snapshot_pb2
-
+from ._answers import (
+    DeletedLearner,
+    DeletedSnapshot,
+    DiscardedEpisode,
+    ForgottenClass,
+    ImportedSnapshot,
+    LearnerInfo,
+    LearnerStatus,
+    LearnerUpdate,
+    ParkedEpisode,
+    RestoredSnapshot,
+    RetriedEpisode,
+    Snapshot,
+)
 from ._async_learn_stream import AsyncLearnStream
+from ._async_runtime import Batches
 from ._batching import Backpressure, Boundaries, check_learner_name
 from ._errors import SharpError
 from ._failures import local_error
@@ -22,13 +35,13 @@ if TYPE_CHECKING:
 
 
 class AsyncLearner:
-    """One learner of a server: the client's methods without the name, for asyncio."""
+    """One learner of a server. `AsyncLearner` is the same for asyncio."""
 
     def __init__(self, client: AsyncClient, name: str) -> None:
         self._client, self.name = client, check_learner_name(name)
 
     def __repr__(self) -> str:
-        return f"<AsyncLearner {self.name!r} at {self._client.address}>"
+        return f"<{type(self).__name__} {self.name!r} at {self._client.address}>"
 
     def learn(
         self,
@@ -39,7 +52,7 @@ class AsyncLearner:
         create: bool = True,
         from_start: bool = False,
     ) -> AsyncLearnStream:
-        """Open a stream to teach the learner, which is made if it is missing; see `AsyncClient.learn`."""
+        """Open a stream to teach the learner, which is created if it is missing; see `Client.learn`."""
         return self._client.learn(
             self.name,
             stream_id=stream_id,
@@ -64,7 +77,7 @@ class AsyncLearner:
 
         `x` is a batch: an array (numpy, torch, anything with `__array__`) of vectors `(n, features)` or images
         `(n, channels, height, width)` or `(n, height, width)`, uint8 or floating; or image files: a list of paths, PIL
-        images or bytes, or a single one, which `resize` lets the server resize. Large arrays go in several messages.
+        images or bytes, or a single one, which `resize` lets the server resize. Large arrays are sent in parts.
         `min_model_version` waits until that version serves: give `report.model_version` to read your own writes.
         """
         return await self._client.predict(
@@ -80,7 +93,7 @@ class AsyncLearner:
 
     def predict_stream(
         self,
-        batches: Iterable[Any] | AsyncIterable[Any],
+        batches: Batches,
         *,
         top_k: int = 0,
         nearest_memories: int = 0,
@@ -124,68 +137,67 @@ class AsyncLearner:
         input_shape: Sequence[int] = (),
         label_kind: LabelKind | None = None,
         seed: int = 0,
-    ) -> learner_pb2.Learner:
-        """Make the learner; see `Client.create_learner`."""
+    ) -> LearnerInfo:
+        """Create the learner; see `Client.create_learner`."""
         return await self._client.create_learner(
             self.name, preset=preset, overrides=overrides, input_shape=input_shape, label_kind=label_kind, seed=seed
         )
 
-    async def get(self) -> learner_pb2.Learner:
-        """Tell everything about the learner."""
+    async def get(self) -> LearnerInfo:
+        """Get everything about the learner."""
         return await self._client.get_learner(self.name)
 
-    async def status(self) -> learner_pb2.LearnerStatus:
-        """Tell what the learner is doing."""
-        return (await self._client.get_learner(self.name)).status
+    async def status(self) -> LearnerStatus:
+        """Get what the learner is doing."""
+        info = await self._client.get_learner(self.name)
+        return info.status
 
-    def watch(self, *, min_interval: float = 0.0) -> AsyncIterator[learner_admin_pb2.WatchLearnerResponse]:
+    def watch(self, *, min_interval: float = 0.0) -> AsyncIterator[LearnerUpdate]:
         """Yield the status at once and after every change; see `Client.watch_learner`."""
         return self._client.watch_learner(self.name, min_interval=min_interval)
 
-    async def delete(self) -> learner_admin_pb2.DeleteLearnerResponse:
-        """Delete the learner with all it has."""
+    async def delete(self) -> DeletedLearner:
+        """Delete the learner with all its data."""
         return await self._client.delete_learner(self.name)
 
-    async def forget(
-        self, label: Label, *, older_snapshots: Literal["list", "delete"] = "list"
-    ) -> learner_admin_pb2.ForgetClassResponse:
+    async def forget(self, label: Label, *, older_snapshots: Literal["list", "delete"] = "list") -> ForgottenClass:
         """Make the learner forget a class."""
         return await self._client.forget_class(self.name, label, older_snapshots=older_snapshots)
 
-    async def snapshot(self, note: str = "") -> snapshot_pb2.Snapshot:
+    async def snapshot(self, note: str = "") -> Snapshot:
         """Save the version that serves, and keep it until it is deleted."""
         return await self._client.create_snapshot(self.name, note=note)
 
-    async def snapshots(self) -> list[snapshot_pb2.Snapshot]:
+    async def snapshots(self) -> list[Snapshot]:
         """List the snapshots, newest first."""
         return await self._client.list_snapshots(self.name)
 
-    async def restore(self, snapshot_id: str, *, with_forgotten: bool = False) -> snapshot_pb2.RestoreSnapshotResponse:
-        """Make the learner what it was when a snapshot was taken; see `Client.restore_snapshot`."""
+    async def restore(self, snapshot_id: str, *, with_forgotten: bool = False) -> RestoredSnapshot:
+        """Return the learner to a snapshot; see `Client.restore_snapshot`."""
         return await self._client.restore_snapshot(self.name, snapshot_id, with_forgotten=with_forgotten)
 
-    async def delete_snapshot(self, snapshot_id: str) -> snapshot_pb2.DeleteSnapshotResponse:
+    async def delete_snapshot(self, snapshot_id: str) -> DeletedSnapshot:
         """Delete a snapshot."""
         return await self._client.delete_snapshot(self.name, snapshot_id)
 
-    async def export_to(self, path: str | os.PathLike[str], *, snapshot_id: str = "") -> snapshot_pb2.Snapshot:
-        """Write a snapshot, the newest if none is named, to a file."""
+    async def export_to(self, path: str | os.PathLike[str], *, snapshot_id: str = "") -> Snapshot:
+        """Write a snapshot (the newest by default) to a file."""
         return await self._client.export_snapshot(self.name, path, snapshot_id=snapshot_id)
 
     async def import_from(
         self, path: str | os.PathLike[str], *, restore: bool = False, note: str = ""
-    ) -> snapshot_pb2.ImportSnapshotResponse:
-        """Take in the snapshot in a file; with `restore`, become what it holds."""
+    ) -> ImportedSnapshot:
+        """Import the snapshot in a file; with `restore`, return the learner to it."""
         return await self._client.import_snapshot(self.name, path, restore=restore, note=note)
 
-    async def parked(self) -> list[parked_pb2.ParkedEpisode]:
+    async def parked(self) -> list[ParkedEpisode]:
         """List the episodes that could not be learned."""
         return await self._client.list_parked_episodes(self.name)
 
-    async def retry(self, episode: int) -> parked_pb2.RetryParkedEpisodeResponse:
+    async def retry(self, episode: int) -> RetriedEpisode:
         """Put a parked episode back in the queue."""
         return await self._client.retry_parked_episode(self.name, episode)
 
-    async def discard(self, episode: int) -> parked_pb2.DiscardParkedEpisodeResponse:
+    async def discard(self, episode: int) -> DiscardedEpisode:
         """Give up a parked episode."""
         return await self._client.discard_parked_episode(self.name, episode)

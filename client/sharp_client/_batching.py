@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from sharp.v1 import learning_pb2
 
+from ._answers import OpenedStream
 from ._failures import local_error
 from ._inputs import OVERHEAD_BYTES, Examples, split, to_examples
 from ._labels import Label, check_kind, encode_labels, label_sizes, to_labels
@@ -14,10 +15,10 @@ from ._options import BATCH_EXAMPLES, MESSAGE_BYTES
 from ._reasons import LabelCountMismatchError, NameInvalidError
 
 Boundaries = Literal["explicit", "automatic"]
-"""Where episodes end: where the producer says, or where the server finds that the stream has changed."""
+"""Where episodes end: where the producer says, or where the server finds a change in the stream."""
 
 Backpressure = Literal["block", "fail"]
-"""What happens at the learner's byte limit: sending waits, or fails with JournalFullError."""
+"""What happens at the learner's byte limit: sending blocks, or fails with JournalFullError."""
 
 _BOUNDARIES = {"explicit": learning_pb2.BOUNDARIES_EXPLICIT, "automatic": learning_pb2.BOUNDARIES_AUTOMATIC}
 _BACKPRESSURE = {"block": learning_pb2.BACKPRESSURE_BLOCK, "fail": learning_pb2.BACKPRESSURE_FAIL}
@@ -77,12 +78,12 @@ def _checked(x: Any, y: Any, resize: bool) -> tuple[Examples, list[Label]]:
 
 
 def to_batches(
-    x: Any, y: Any, resize: bool, opened: learning_pb2.Opened, largest: int
+    x: Any, y: Any, resize: bool, opened: OpenedStream, largest: int
 ) -> Iterator[tuple[learning_pb2.Batch, int, int]]:
-    """Check labelled examples and cut them into batches under the server's limits: batch, bytes, examples.
+    """Check labelled examples and split them into batches under the server's limits: batch, bytes, examples.
 
-    `largest` bounds the bytes of a batch further, so that several are under way at once.
-    Everything is checked before the first batch comes out, so that a fault at the end of an array leaves nothing sent.
+    `largest` limits the bytes of a batch further, so that several are in flight at once.
+    Everything is checked before the first batch is returned, so that an error at the end of an array sends nothing.
     """
     examples, labels = _checked(x, y, resize)
     examples.check_shape(opened.input_shape)

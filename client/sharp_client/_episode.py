@@ -1,13 +1,21 @@
-"""What is known of an episode on its way from the producer into the learner."""
+"""What is known of an episode between the producer and the learner."""
 
 from __future__ import annotations
 
-from sharp.v1 import episode_pb2
-
+from ._answers import (
+    EpisodeClosed,
+    EpisodeDiscarded,
+    EpisodeEvent,
+    EpisodeLearned,
+    EpisodeParked,
+    EpisodeStarted,
+    EpisodeStatistics,
+    Progress,
+)
 from ._errors import EpisodeDiscardedError, EpisodeParkedError, SharpError
 
-SETTLED = frozenset({"learned", "parked", "discarded", "empty"})
-"""The states that an episode stays in, unless an operator has it retried."""
+FINAL = frozenset({"learned", "parked", "discarded", "empty"})
+"""The states in which an episode stays, unless an operator retries it."""
 
 
 class EpisodeState:
@@ -17,26 +25,26 @@ class EpisodeState:
         self.mark = mark
         """Sequence number of the EndEpisode that closed it. None: the server cut it."""
         self.state = "sent"
-        """sent, waiting, training; then learned, parked, discarded, or empty if it held no examples."""
+        """"sent", "waiting", "training"; then "learned", "parked", "discarded", or "empty" if it held no examples."""
         self.episode: int | None = None
-        """Its number. None: the server has not told it yet."""
-        self.closed: episode_pb2.EpisodeClosed | None = None
+        """Its number. None: not known yet."""
+        self.closed: EpisodeClosed | None = None
         """What it holds and what closed it."""
-        self.started: episode_pb2.EpisodeStarted | None = None
+        self.started: EpisodeStarted | None = None
         """The latest start of training."""
-        self.progress: episode_pb2.Progress | None = None
+        self.progress: Progress | None = None
         """How far the trainer is."""
-        self.parked: episode_pb2.EpisodeParked | None = None
+        self.parked: EpisodeParked | None = None
         """Why it could not be learned."""
-        self.discarded: episode_pb2.EpisodeDiscarded | None = None
+        self.discarded: EpisodeDiscarded | None = None
         """Why it was given up."""
-        self.learned: episode_pb2.EpisodeLearned | None = None
+        self.learned: EpisodeLearned | None = None
         """The version that holds it, and what learning it did."""
 
     @property
-    def settled(self) -> bool:
+    def finished(self) -> bool:
         """Whether it is learned, parked, discarded or empty."""
-        return self.state in SETTLED
+        return self.state in FINAL
 
     @property
     def model_version(self) -> int:
@@ -44,9 +52,9 @@ class EpisodeState:
         return 0 if self.learned is None else self.learned.model_version
 
     @property
-    def statistics(self) -> episode_pb2.EpisodeStatistics | None:
+    def statistics(self) -> EpisodeStatistics | None:
         """What learning it did. None: not learned, or no longer known."""
-        return None if self.learned is None or not self.learned.HasField("statistics") else self.learned.statistics
+        return None if self.learned is None else self.learned.statistics
 
     @property
     def fraction(self) -> float:
@@ -55,34 +63,32 @@ class EpisodeState:
             return 1.0
         return 0.0 if self.progress is None else self.progress.fraction
 
-    def apply(self, event: episode_pb2.EpisodeEvent) -> None:
-        """Take in an event of this episode. Events may come twice after a reconnection."""
+    def apply(self, event: EpisodeEvent) -> None:
+        """Apply an event of this episode. Events may come twice after a reconnection."""
         self.episode = event.episode
-        kind = event.WhichOneof("event")
-        if kind == "closed":
+        if event.closed is not None:
             self.closed = event.closed
-            if self.state in ("sent", "empty"):
+            if self.state == "sent":
                 self.state = "waiting"
-        elif kind == "started":
+        elif event.started is not None:
             self.started, self.state = event.started, "training"
-        elif kind == "progress":
+        elif event.progress is not None:
             self.progress, self.state = event.progress, "training"
-        elif kind == "learned":
+        elif event.learned is not None:
             self.learned, self.state = event.learned, "learned"
-        elif kind == "parked":
+        elif event.parked is not None:
             self.parked, self.state = event.parked, "parked"
-        elif kind == "discarded":
+        elif event.discarded is not None:
             self.discarded, self.state = event.discarded, "discarded"
 
     def failure(self) -> SharpError | None:
         """The exception for an episode that was not learned."""
         if self.state == "parked" and self.parked is not None:
-            name = episode_pb2.ParkReason.Name(self.parked.reason).removeprefix("PARK_REASON_")
-            text = f"episode {self.episode} was parked after {self.parked.attempts} tries: {name}, {self.parked.detail}"
+            parked, reason = self.parked, self.parked.reason.replace("_", " ")
+            text = f"episode {self.episode} was parked after {parked.attempts} attempts, {reason}: {parked.detail}"
             return EpisodeParkedError(text, episode=self.episode or 0, park_reason=self.parked.reason)
         if self.state == "discarded" and self.discarded is not None:
-            name = episode_pb2.DiscardReason.Name(self.discarded.reason).removeprefix("DISCARD_REASON_")
-            text = f"episode {self.episode} was discarded: {name}"
+            text = f"episode {self.episode} was discarded: {self.discarded.reason.replace('_', ' ')}"
             return EpisodeDiscardedError(text, episode=self.episode or 0, discard_reason=self.discarded.reason)
         return None
 

@@ -19,7 +19,7 @@ SharpError
 │   (also a ConnectionError)
 ├── DataLossError              SnapshotDamaged
 ├── UnsupportedError           FeatureUnsupported
-├── ServerFaultError           InternalError; or a failure that the transport has no better word for
+├── ServerFaultError           InternalError; or a failure that the transport can't explain
 ├── CancelledCallError         the call was cancelled, by either side
 ├── EpisodeNotLearnedError     what `report.wait()` raises
 │   ├── EpisodeParkedError     the trainer gave up on the episode; an operator can retry or discard it
@@ -35,8 +35,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
-
-from sharp.v1 import episode_pb2
 
 from ._status import FieldViolation
 
@@ -77,15 +75,15 @@ class AuthenticationError(SharpError):
 
 
 class NotFoundError(SharpError):
-    """What was named is not there."""
+    """What was named does not exist."""
 
 
 class ConflictError(SharpError):
-    """Something else is there, or under way, in its place."""
+    """Something else exists, or is in progress, in its place."""
 
 
 class InvalidArgumentError(SharpError, ValueError):
-    """Something about the request itself is wrong."""
+    """The request itself is wrong."""
 
 
 class PreconditionError(SharpError):
@@ -97,7 +95,7 @@ class ExhaustedError(SharpError):
 
 
 class MessageTooLargeError(ExhaustedError):
-    """One message is larger than the other side takes."""
+    """One message is larger than the other side accepts."""
 
 
 class DeadlineError(SharpError, TimeoutError):
@@ -105,7 +103,7 @@ class DeadlineError(SharpError, TimeoutError):
 
 
 class UnavailableError(SharpError, ConnectionError):
-    """There is no connection, or the server takes no calls right now."""
+    """There is no connection, or the server accepts no calls right now."""
 
 
 class DataLossError(SharpError):
@@ -117,7 +115,7 @@ class UnsupportedError(SharpError):
 
 
 class ServerFaultError(SharpError):
-    """A fault of the server, or of what lies between."""
+    """An error in the server, or on the way to it."""
 
 
 class CancelledCallError(SharpError):
@@ -125,7 +123,7 @@ class CancelledCallError(SharpError):
 
 
 class EpisodeNotLearnedError(SharpError):
-    """An episode that was waited for did not get learned."""
+    """An episode that was waited for was not learned."""
 
     def __init__(self, message: str, *, episode: int) -> None:
         super().__init__(message)
@@ -136,19 +134,19 @@ class EpisodeNotLearnedError(SharpError):
 class EpisodeParkedError(EpisodeNotLearnedError):
     """The trainer gave up on an episode; its examples are kept until an operator retries or discards it."""
 
-    def __init__(self, message: str, *, episode: int, park_reason: episode_pb2.ParkReason.ValueType) -> None:
+    def __init__(self, message: str, *, episode: int, park_reason: str) -> None:
         super().__init__(message, episode=episode)
         self.park_reason = park_reason
-        """Why, as a value of ParkReason."""
+        """Why, as in `EpisodeParked.reason`."""
 
 
 class EpisodeDiscardedError(EpisodeNotLearnedError):
     """An episode was given up for good; its examples are deleted."""
 
-    def __init__(self, message: str, *, episode: int, discard_reason: episode_pb2.DiscardReason.ValueType) -> None:
+    def __init__(self, message: str, *, episode: int, discard_reason: str) -> None:
         super().__init__(message, episode=episode)
         self.discard_reason = discard_reason
-        """Why, as a value of DiscardReason."""
+        """Why, as in `EpisodeDiscarded.reason`."""
 
 
 class ClosedError(SharpError):
@@ -156,4 +154,4 @@ class ClosedError(SharpError):
 
 
 class StreamLostError(SharpError):
-    """The server no longer has what it acknowledged, so the stream can't go on where it was."""
+    """The server no longer has what it acknowledged, so the stream can't continue."""

@@ -1,4 +1,4 @@
-"""Labels, between Python and the wire: all texts or all whole numbers."""
+"""Labels, between Python and the wire: all texts or all integers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ Label = str | int
 LONGEST_TEXT = 1024
 """Characters of the longest text label."""
 
-_KINDS = {str: label_pb2.LABEL_KIND_TEXT, int: label_pb2.LABEL_KIND_NUMBER}
-_NAMES = {label_pb2.LABEL_KIND_TEXT: "texts", label_pb2.LABEL_KIND_NUMBER: "numbers"}
+_KINDS = {str: "text", int: "integer"}
 
 
 def to_label(value: Any, index: int = 0) -> Label:
-    """Take one label as it comes (text, whole number, the numpy kind of either) and check it."""
+    """Check one label: a text or an integer, also the numpy kind of either."""
     if isinstance(value, str):
         if not 1 <= len(value) <= LONGEST_TEXT:
             raise local_error(
@@ -40,13 +39,11 @@ def to_label(value: Any, index: int = 0) -> Label:
         return int(value)
     if getattr(value, "shape", None) == () and hasattr(value, "item"):  # an array or tensor of one number
         return to_label(value.item(), index)
-    raise local_error(
-        LabelInvalidError, f"label {index} is {value!r}, neither a text nor a whole number", example=index
-    )
+    raise local_error(LabelInvalidError, f"label {index} is {value!r}, neither a text nor an integer", example=index)
 
 
 def to_labels(values: Any) -> list[Label]:
-    """Take many labels: a list, an array, anything with `__array__`. All must be of one kind."""
+    """Check many labels: a list, an array, anything with `__array__`. All must be of one kind."""
     if isinstance(values, str | bytes) or (not isinstance(values, Iterable) and not hasattr(values, "__array__")):
         raise local_error(LabelInvalidError, f"labels must be a list or an array, not {values!r}")
     if not isinstance(values, list | tuple):
@@ -64,47 +61,47 @@ def to_labels(values: Any) -> list[Label]:
         if type(label) is not type(labels[0]):
             raise local_error(
                 LabelKindMismatchError,
-                f"label {index} is {label!r} among labels such as {labels[0]!r}: all texts or all whole numbers",
-                expected=_NAMES[_KINDS[type(labels[0])]],
-                found=_NAMES[_KINDS[type(label)]],
+                f"label {index} is {label!r} among labels such as {labels[0]!r}: all texts or all integers",
+                expected=_KINDS[type(labels[0])],
+                found=_KINDS[type(label)],
             )
     return labels
 
 
-def check_kind(labels: Sequence[Label], expected: label_pb2.LabelKind.ValueType) -> None:
-    """Refuse texts for a learner of numbers, and the other way round."""
-    if not labels or expected == label_pb2.LABEL_KIND_UNSPECIFIED:
+def check_kind(labels: Sequence[Label], expected: str) -> None:
+    """Refuse texts for a learner of integers, and the other way round. Empty: the learner takes either."""
+    if not labels or not expected:
         return
     found = _KINDS[type(labels[0])]
     if found != expected:
         raise local_error(
             LabelKindMismatchError,
-            f"the learner knows its classes by {_NAMES[expected]}, and {labels[0]!r} is none",
-            expected=_NAMES[expected],
-            found=_NAMES[found],
+            f"the labels of the learner are {expected}s, and {labels[0]!r} is none",
+            expected=expected,
+            found=found,
         )
 
 
 def encode_label(value: Any) -> label_pb2.Label:
     """Write one label."""
     label = to_label(value)
-    return label_pb2.Label(text=label) if isinstance(label, str) else label_pb2.Label(number=label)
+    return label_pb2.Label(text=label) if isinstance(label, str) else label_pb2.Label(integer=label)
 
 
 def decode_label(message: label_pb2.Label) -> Label:
     """Read one label."""
-    return message.text if message.WhichOneof("kind") == "text" else message.number
+    return message.text if message.WhichOneof("kind") == "text" else message.integer
 
 
 def encode_labels(labels: Sequence[Label]) -> label_pb2.Labels:
     """Write labels that `to_labels` has checked."""
     if labels and isinstance(labels[0], str):
         return label_pb2.Labels(texts=label_pb2.TextLabels(values=labels))  # type: ignore[arg-type]
-    return label_pb2.Labels(numbers=label_pb2.NumberLabels(values=labels))  # type: ignore[arg-type]
+    return label_pb2.Labels(integers=label_pb2.IntegerLabels(values=labels))  # type: ignore[arg-type]
 
 
 def label_sizes(labels: Sequence[Label]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Tell the bytes that each label takes on the wire at most."""
+    """Estimate the bytes of each label on the wire, from above."""
     if labels and isinstance(labels[0], int):
         return np.full(len(labels), 10, np.int64)
     return np.array([len(str(label).encode()) + 4 for label in labels], np.int64)
@@ -112,9 +109,9 @@ def label_sizes(labels: Sequence[Label]) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def decode_labels(message: label_pb2.Labels) -> list[Label]:
     """Read labels."""
-    return list(message.texts.values if message.WhichOneof("kind") == "texts" else message.numbers.values)
+    return list(message.texts.values if message.WhichOneof("kind") == "texts" else message.integers.values)
 
 
 def label_array(labels: Sequence[Label]) -> np.ndarray[Any, np.dtype[Any]]:
-    """Put labels into an array: int64 for numbers, texts as they are."""
+    """Put labels into an array: int64 for integers, texts as they are."""
     return np.array(labels, dtype=np.int64 if labels and isinstance(labels[0], int) else None)

@@ -1,11 +1,11 @@
-"""Teaching over a stream that mends itself, with threads."""
+"""Teaching over a stream that reconnects by itself, with threads."""
 
 from __future__ import annotations
 
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,10 +13,9 @@ from sharp.v1 import learning_pb2
 
 from ._batching import to_batches
 from ._episode import EpisodeState
-from ._errors import ClosedError, DeadlineError, SharpError
-from ._options import MESSAGE_BYTES, Limits, Retry, Timeout
+from ._errors import ClosedError, SharpError
 from ._progress import ProgressDisplay
-from ._stream_state import StreamState
+from ._stream_view import StreamOptions, StreamView, Wait, raise_failure
 from ._transport import MessageStream, Transport
 
 
@@ -31,103 +30,61 @@ class EpisodeReport(EpisodeState):
         """Wait until the episode is learned, with a progress bar if wanted.
 
         Raises EpisodeParkedError or EpisodeDiscardedError if it is not learned, DeadlineError after `timeout` seconds,
-        and what broke the stream if that can't be mended. Learning goes on in any case.
+        and what broke the stream if it can't be resumed. Learning continues in any case. An episode without examples
+        ends as "empty", with `model_version` 0.
         """
         self._stream.wait(timeout, progress=progress, episodes=[self])
         return self
 
 
-class LearnStream:
+class LearnStream(StreamView[EpisodeReport]):
     """A learn stream. Use it in a `with` block; its methods may be called from several threads.
 
     Batches are sent in the background and kept until they are acknowledged, `Limits.window_batches` of them at most: at
-    that many, `send` waits. When the connection breaks, the stream is opened again and goes on after what is durable,
-    so that each batch is learned once. Leaving the block waits until everything is durable; the reports of the episodes
-    are kept up to date in the background until the client is closed.
+    that many, `send` blocks. When the connection breaks, the stream is opened again and continues after what is
+    durable, so that each batch is learned once. Leaving the block waits until everything is durable; the reports of the
+    episodes are kept up to date in the background until the client is closed.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        opening: learning_pb2.Open,
-        timeout: Timeout,
-        retry: Retry,
-        limits: Limits,
-        from_start: bool = False,
-    ) -> None:
-        self._transport, self._timeout, self._retry = transport, timeout, retry
-        self._largest = max(MESSAGE_BYTES, limits.window_bytes // 4)
-        self._state: StreamState[EpisodeReport] = StreamState(
-            opening, limits, retry, lambda mark: EpisodeReport(mark, self), from_start
-        )
+    def __init__(self, transport: Transport, options: StreamOptions) -> None:
+        super().__init__(options, lambda mark: EpisodeReport(mark, self))
+        self._transport = transport
         self._changed = threading.Condition()
         self._sending = threading.RLock()
         self._call: MessageStream | None = None
-        self._generation = 0
-        self._closed = False
-        self._connect_by = time.monotonic() + timeout.connect
-        self._thread = threading.Thread(target=self._run, name=f"sharp-learn-{opening.learner}", daemon=True)
+        self._connect_by = time.monotonic() + self._timeout.connect
+        self._thread = threading.Thread(target=self._run, name=f"sharp-learn-{options.opening.learner}", daemon=True)
         self._thread.start()
+        opened = Wait(lambda: self._state.opened is not None, self._timeout.connect + 1, "the stream to be opened")
         try:
-            self._wait_for(lambda: self._state.opened is not None, timeout.connect + 1, "the stream to be opened")
+            self._wait_for(opened)
         except BaseException:
             self.cancel()
             raise
 
     @property
-    def stream_id(self) -> str:
-        """The id under which the stream can be taken up again, by this process or another."""
-        return self._state.opening.stream_id
-
-    @property
-    def opened(self) -> learning_pb2.Opened:
-        """What the server said when the stream was opened last."""
-        assert self._state.opened is not None
-        return self._state.opened
-
-    @property
-    def acknowledged(self) -> int:
-        """Everything up to this sequence number is durable."""
-        return self._state.acknowledged
-
-    @property
-    def examples_sent(self) -> int:
-        """Examples given to `send`."""
-        return self._state.examples_sent
-
-    @property
-    def examples_acknowledged(self) -> int:
-        """Those of them that are durable."""
-        return self._state.examples_acknowledged
-
-    @property
-    def resumptions(self) -> int:
-        """How often the stream broke and was taken up again."""
-        return self._state.resumptions
-
-    @property
     def episodes(self) -> list[EpisodeReport]:
-        """The episodes of this stream, those that the server cut included, in order."""
+        """The episodes of this stream in order, including those that the server cut."""
         with self._changed:
             return list(self._state.episodes)
 
     def send(self, x: Any, y: Any, *, resize: bool = False) -> None:
-        """Send labelled examples; returns when they are under way, which is before they are durable.
+        """Send labelled examples; returns when they are queued, which is before they are durable.
 
-        `x` and `y`: see `Learner.predict` for what is taken; one label per example. `resize` lets the server resize
+        `x` and `y`: see `Learner.predict` for what is accepted; one label per example. `resize` lets the server resize
         image files of another size. Raises what is wrong with them before anything is sent, and what broke the stream.
         """
         with self._sending:
             for batch, size, examples in to_batches(x, y, resize, self.opened, self._largest):
-                self._wait_for(functools.partial(self._state.has_room, size), None, "room in the window")
+                self._wait_for(Wait(functools.partial(self._state.has_room, size), None, "room in the window"))
                 with self._changed:
                     self._state.put_batch(batch, size, examples)
                     self._changed.notify_all()
 
     def end_episode(self) -> EpisodeReport:
-        """Mark the end of an episode. Waits for nothing; `report.wait()` does."""
+        """Mark the end of an episode. Waits for room in the window only; `report.wait()` waits for the rest."""
         with self._sending:
-            self._wait_for(lambda: self._state.has_room(0), None, "room in the window")
+            self._wait_for(Wait(lambda: self._state.has_room(0), None, "room in the window"))
             with self._changed:
                 report = self._state.put_mark()
                 self._changed.notify_all()
@@ -135,27 +92,17 @@ class LearnStream:
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is durable."""
-        self._wait_for(lambda: self._state.all_acknowledged, timeout, "acknowledgements")
+        self._wait_for(Wait(lambda: self._state.all_acknowledged, timeout, "acknowledgements"))
 
     def wait(
         self, timeout: float | None = None, *, progress: bool = False, episodes: list[EpisodeReport] | None = None
     ) -> list[EpisodeReport]:
-        """Wait until episodes (all of the stream, if none are named) are learned; see `EpisodeReport.wait`."""
+        """Wait until episodes (all of the stream, if none are given) are learned; see `EpisodeReport.wait`."""
         with ProgressDisplay(progress) as display:
-
-            def settled() -> bool:
-                self._state.settle_empty_marks()
-                waited = self._state.episodes if episodes is None else episodes
-                for report in waited:
-                    display.show(report)
-                return all(report.settled for report in waited)
-
-            self._wait_for(settled, timeout, "episodes to be learned", even_if_closed=True)
+            done = functools.partial(self._all_finished, episodes, display)
+            self._wait_for(Wait(done, timeout, "episodes to be learned", even_if_closed=True))
         waited = self.episodes if episodes is None else episodes
-        for report in waited:
-            failure = report.failure()
-            if failure is not None:
-                raise failure
+        raise_failure(waited)
         return waited
 
     def close(self, *, follow: bool = True) -> None:
@@ -170,7 +117,7 @@ class LearnStream:
                 raise
             with self._changed:
                 self._closed = True
-                if follow and self._state.unsettled and self._state.error is None:
+                if follow and self._state.unfinished and self._state.error is None:
                     self._state.finishing = True
                     self._changed.notify_all()
                     return
@@ -179,10 +126,7 @@ class LearnStream:
     def cancel(self) -> None:
         """Leave at once. What is not acknowledged may be lost."""
         with self._changed:
-            self._closed = True
-            if not self._state.finished and self._state.error is None:
-                self._state.error = ClosedError("the stream was closed")
-            self._generation += 1
+            self._fail(ClosedError("the stream was closed"))
             call = self._call
             self._changed.notify_all()
         if call is not None:
@@ -199,25 +143,11 @@ class LearnStream:
         else:
             self.cancel()
 
-    def _wait_for(
-        self, done: Callable[[], bool], timeout: float | None, what: str, *, even_if_closed: bool = False
-    ) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def _wait_for(self, wait: Wait) -> None:
+        started = time.monotonic()
         with self._changed:
-            while True:
-                if self._closed and not even_if_closed:
-                    raise self._state.error or ClosedError("the stream was closed")
-                if done():
-                    return
-                if self._state.error is not None:
-                    raise self._state.error
-                now = time.monotonic()
-                if deadline is not None and now >= deadline:
-                    raise DeadlineError(f"waited {timeout:g} s for {what}")
-                silence = self._timeout.acknowledge
-                if silence is not None and not self._state.all_acknowledged and now - self._state.last_word > silence:
-                    raise DeadlineError(f"no word of the server for {silence:g} s while waiting for {what}")
-                self._changed.wait(0.5 if deadline is None else min(0.5, deadline - now))
+            while (pause := self._pause(wait, started)) is not None:
+                self._changed.wait(pause)
 
     # In the background.
 
@@ -236,8 +166,8 @@ class LearnStream:
                 error = self._read(call, watchdog)
             except SharpError as broken:
                 error = broken
-            except Exception as fault:  # a closed channel, or a fault of our own: it must not die unseen in a thread
-                error = ClosedError(f"the stream can't go on: {fault}")
+            except Exception as unexpected:  # a closed channel, or an error of our own: it must not die in a thread
+                error = ClosedError(f"the stream can't continue: {unexpected}")
             finally:
                 watchdog.cancel()
             with self._changed:
@@ -246,9 +176,7 @@ class LearnStream:
                 if error is None or self._state.error is not None:
                     self._changed.notify_all()
                     return
-                delay = self._state.broken(error)
-                if self._state.opened is None and time.monotonic() >= self._connect_by:
-                    self._state.error = error
+                delay = self._after_break(error)
                 self._changed.notify_all()
                 if delay is not None:
                     self._changed.wait_for(lambda: self._state.error is not None, delay)

@@ -1,4 +1,4 @@
-"""Shows how far the trainer is: a bar where rich is installed, log lines otherwise."""
+"""Shows how far the trainer is: a bar if rich is installed, log lines otherwise."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ LOG_EVERY = 5.0
 
 
 def describe(report: EpisodeState) -> str:
-    """Tell the state of an episode in a few words."""
+    """Describe the state of an episode in a few words."""
     words = [f"episode {report.episode}" if report.episode else "episode", report.state]
     if report.state == "waiting" and report.closed is not None and report.closed.episodes_ahead:
         words.append(f"{report.closed.episodes_ahead} ahead")
     progress = report.progress
     if report.state == "training" and progress is not None:
         words.append(f"phase {progress.phase}/{progress.phases}")
-        if progress.HasField("loss"):
+        if progress.loss is not None:
             words.append(f"loss {progress.loss:.3f}")
-        if progress.HasField("time_left"):
-            words.append(f"{progress.time_left.seconds} s left")
+        if progress.time_left is not None:
+            words.append(f"{progress.time_left:.0f} s left")
     if report.state == "learned":
         words.append(f"version {report.model_version}")
     return " · ".join(words)

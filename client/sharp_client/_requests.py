@@ -8,19 +8,20 @@ from typing import Any, Literal
 
 from google.protobuf.duration_pb2 import Duration
 
-from sharp.v1 import label_pb2, learner_pb2, prediction_pb2
+from sharp.v1 import label_pb2, learner_admin_pb2, learner_pb2, prediction_pb2
 
 from ._batching import check_learner_name
 from ._inputs import split, to_examples
+from ._labels import Label, encode_label
 from ._options import Limits
 
-LabelKind = Literal["text", "number"]
-"""Whether classes are named by texts or by whole numbers."""
+LabelKind = Literal["text", "integer"]
+"""Whether classes are named by texts or by integers."""
 
 _KINDS: Mapping[str | None, label_pb2.LabelKind.ValueType] = {
     None: label_pb2.LABEL_KIND_UNSPECIFIED,
     "text": label_pb2.LABEL_KIND_TEXT,
-    "number": label_pb2.LABEL_KIND_NUMBER,
+    "integer": label_pb2.LABEL_KIND_INTEGER,
 }
 
 
@@ -33,7 +34,7 @@ def learner_config(
 ) -> learner_pb2.LearnerConfig:
     """Write a configuration; values of settings become JSON, texts stay as they are."""
     if label_kind not in _KINDS:
-        raise ValueError(f"label_kind must be 'text', 'number' or None, not {label_kind!r}")
+        raise ValueError(f"label_kind must be 'text', 'integer' or None, not {label_kind!r}")
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed must be 0 or more and less than 2^63, not {seed}")
     if any(size < 1 for size in input_shape):
@@ -79,6 +80,16 @@ def predict_requests(
             novelty=novelty,
             min_model_version=min_model_version,
         )
+
+
+def forget_request(learner: str, label: Label, older_snapshots: str) -> learner_admin_pb2.ForgetClassRequest:
+    """Write a request to forget a class; `older_snapshots` that hold it: "list" or "delete" them."""
+    choices = {"list": learner_admin_pb2.OLDER_SNAPSHOTS_LIST, "delete": learner_admin_pb2.OLDER_SNAPSHOTS_DELETE}
+    if older_snapshots not in choices:
+        raise ValueError(f"older_snapshots must be 'list' or 'delete', not {older_snapshots!r}")
+    return learner_admin_pb2.ForgetClassRequest(
+        learner=learner, label=encode_label(label), older_snapshots=choices[older_snapshots]
+    )
 
 
 def duration(seconds: float) -> Duration:

@@ -1,4 +1,4 @@
-"""Snapshots on their way between files and the wire: whole and with the right checksum, or not at all."""
+"""Snapshots between files and the wire: whole and with the right checksum, or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK_BYTES = 2**20
 
 
 class SnapshotReceiver:
-    """Writes the file of a snapshot as its parts come; the file is there after `finish`, and not before."""
+    """Writes the file of a snapshot as its parts arrive; the file exists after `finish`, and not before."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
@@ -41,10 +41,10 @@ class SnapshotReceiver:
         self._temporary.unlink(missing_ok=True)
 
     def receive(self, message: snapshot_pb2.ExportSnapshotResponse) -> None:
-        """Take in one part."""
+        """Write one part."""
         part = message.WhichOneof("part")
         if (part == "snapshot") != (self._snapshot is None):
-            raise local_error(UnexpectedMessageError, f"a message with {part} came out of turn", found=part)
+            raise local_error(UnexpectedMessageError, f"a message with {part} came at the wrong time", found=part)
         if part == "snapshot":
             self._snapshot = message.snapshot
         else:
@@ -53,19 +53,19 @@ class SnapshotReceiver:
             self._size += len(message.chunk)
 
     def finish(self) -> snapshot_pb2.Snapshot:
-        """Check size and SHA-256, and put the file in its place."""
+        """Check size and SHA-256, and move the file into place."""
         snapshot = self._snapshot
         if snapshot is None or self._size != snapshot.size_bytes:
             expected = 0 if snapshot is None else snapshot.size_bytes
             raise local_error(
                 SnapshotMalformedError,
-                f"{self._size} bytes came where {expected} were announced",
+                f"received {self._size} bytes, but {expected} were announced",
                 defect="size",
             )
         if self._digest.digest() != snapshot.sha256:
             raise local_error(
                 ChecksumMismatchError,
-                "the bytes that came do not have the SHA-256 that was announced",
+                "the received bytes do not have the announced SHA-256",
                 expected=snapshot.sha256.hex(),
                 found=self._digest.hexdigest(),
             )
@@ -80,15 +80,19 @@ class SnapshotReceiver:
 def import_requests(
     learner: str, path: str | os.PathLike[str], *, restore: bool, note: str
 ) -> Iterator[snapshot_pb2.ImportSnapshotRequest]:
-    """Read a file into messages, its size and SHA-256 first."""
+    """Read a file into messages, its size and SHA-256 first. A file that can't be read is raised here, not later."""
     check_learner_name(learner)
     with Path(path).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         size = file.tell()
-        if size == 0:
-            raise local_error(SnapshotMalformedError, f"{path} is empty", defect="size")
-        file.seek(0)
-        header = snapshot_pb2.ImportHeader(learner=learner, size_bytes=size, sha256=digest, restore=restore, note=note)
+    if size == 0:
+        raise local_error(SnapshotMalformedError, f"{path} is empty", defect="size")
+    header = snapshot_pb2.ImportHeader(learner=learner, size_bytes=size, sha256=digest, restore=restore, note=note)
+
+    def messages() -> Iterator[snapshot_pb2.ImportSnapshotRequest]:
         yield snapshot_pb2.ImportSnapshotRequest(header=header)
-        while chunk := file.read(CHUNK_BYTES):
-            yield snapshot_pb2.ImportSnapshotRequest(chunk=chunk)
+        with Path(path).open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield snapshot_pb2.ImportSnapshotRequest(chunk=chunk)
+
+    return messages()

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sharp.v1 import episode_pb2, learning_pb2
+from sharp.v1 import learning_pb2
 
+from ._answers import EpisodeEvent, OpenedStream
 from ._episode import EpisodeState
 from ._errors import ServerFaultError, SharpError, StreamLostError, UnavailableError
 from ._options import Limits, Retry
@@ -30,10 +31,7 @@ RESUMED_REASONS = (ServerNotReadyError, TooManyStreamsError, LearnerBusyError, D
 """After these the stream is opened again; other reasons mean that something must change first."""
 
 RESUMED_CODES = frozenset({"UNAVAILABLE", "UNKNOWN", "INTERNAL", "CANCELLED", "ABORTED", "DEADLINE_EXCEEDED"})
-"""What a connection that broke looks like, where the server told no reason."""
-
-EMPTY_AFTER = 3.0
-"""Seconds in which an EpisodeClosed comes after the acknowledgement of its mark, if it comes at all."""
+"""What a broken connection looks like, where the server gave no reason."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,9 @@ class StreamState(Generic[Report]):
         make_report: Callable[[int | None], Report],
         from_start: bool = False,
     ) -> None:
-        """Begin. `from_start`: the producer begins anew; what is durable already is numbered and not sent."""
+        """Start. `from_start`: the producer starts over; what is durable already is numbered and not sent."""
         self.opening = opening
-        self.opened: learning_pb2.Opened | None = None
+        self.opened: OpenedStream | None = None
         self.acknowledged = 0
         self.examples_sent = 0
         self.examples_acknowledged = 0
@@ -67,21 +65,20 @@ class StreamState(Generic[Report]):
         self.finishing = False
         self.finished = False
         self.resumptions = 0
-        self.last_word = time.monotonic()
+        self.last_heard = time.monotonic()
         self._limits, self._retry, self._make_report = limits, retry, make_report
         self._from_start = from_start
         self._durable_at_start = 0
         self._closed_before: dict[int, Report] = {}
+        self._empty_before: set[int] = set()
         self._pending: deque[_Pending] = deque()
         self._pending_bytes = 0
         self._next_sequence = 1
         self._connected = False
         self._sent_in_call = 0
         self._last_closed = 0
-        self._open_examples = 0
         self._by_mark: dict[int, Report] = {}
         self._by_episode: dict[int, Report] = {}
-        self._marks_durable: dict[int, float] = {}
         self._failures = 0
         self._broken_since: float | None = None
 
@@ -99,7 +96,6 @@ class StreamState(Generic[Report]):
         batch.sequence = self._next_sequence
         self._put(learning_pb2.LearnRequest(batch=batch), size, examples)
         self.examples_sent += examples
-        self._open_examples += examples
 
     def put_mark(self) -> Report:
         """Queue the end of the episode."""
@@ -108,19 +104,18 @@ class StreamState(Generic[Report]):
         report = known or self._make_report(mark)
         if known is not None:
             report.mark = mark
-        elif self._open_examples == 0 and self.opening.boundaries != learning_pb2.BOUNDARIES_AUTOMATIC:
+        elif mark in self._empty_before:
             report.state = "empty"
         else:
             self._by_mark[mark] = report
         if known is None:
             self.episodes.append(report)
         self._put(learning_pb2.LearnRequest(end_episode=learning_pb2.EndEpisode(sequence=mark)), 16, 0)
-        self._open_examples = 0
         return report
 
     def _put(self, request: learning_pb2.LearnRequest, size: int, examples: int) -> None:
         if not self._pending:
-            self.last_word = time.monotonic()  # from now on something is waited for
+            self.last_heard = time.monotonic()  # from now on something is waited for
         if self._next_sequence <= self._durable_at_start:
             self.examples_acknowledged += examples  # by an earlier run
         else:
@@ -134,20 +129,14 @@ class StreamState(Generic[Report]):
         return not self._pending
 
     @property
-    def unsettled(self) -> list[Report]:
-        """The episodes that are not learned, parked or discarded yet."""
-        return [report for report in self.episodes if not report.settled]
-
-    def settle_empty_marks(self) -> None:
-        """Call an episode empty if its mark is durable and no EpisodeClosed came: a cut had fallen right before it."""
-        for mark, report in self._by_mark.items():
-            if time.monotonic() - self._marks_durable.get(mark, time.monotonic()) > EMPTY_AFTER:
-                report.state = "empty"
+    def unfinished(self) -> list[Report]:
+        """The episodes that are not learned, parked, discarded or empty yet."""
+        return [report for report in self.episodes if not report.finished]
 
     # What the driver does.
 
     def open_request(self) -> learning_pb2.LearnRequest:
-        """Begin a call, the first or a further one."""
+        """Write the request that opens a call, the first or a later one."""
         self._connected = False
         opening = learning_pb2.Open()
         opening.CopyFrom(self.opening)
@@ -155,14 +144,14 @@ class StreamState(Generic[Report]):
             if self._from_start:
                 opening.replay_after_sequence = 0
         else:
-            # The fate of what is not settled, and of cuts that were made while nobody listened.
-            waiting = [report.mark for report in self.unsettled if report.mark is not None]
-            waiting += [report.closed.last_sequence for report in self.unsettled if report.closed is not None]
+            # What became of unfinished episodes, and of cuts that the server made while the connection was down.
+            waiting = [report.mark for report in self.unfinished if report.mark is not None]
+            waiting += [report.closed.last_sequence for report in self.unfinished if report.closed is not None]
             opening.replay_after_sequence = min([self._last_closed, *(number - 1 for number in waiting)])
         return learning_pb2.LearnRequest(open=opening)
 
     def next_request(self) -> learning_pb2.LearnRequest | None:
-        """Take the next message to send in this call. None: nothing now."""
+        """Get the next message to send in this call. None: nothing now."""
         if not self._connected or self._sent_in_call >= len(self._pending):
             return None
         self._sent_in_call += 1
@@ -170,22 +159,23 @@ class StreamState(Generic[Report]):
 
     @property
     def may_half_close(self) -> bool:
-        """Whether this side has nothing more to say, ever."""
+        """Whether this side has nothing more to send, ever."""
         return self.finishing and self._connected and not self._pending
 
     def receive(self, response: learning_pb2.LearnResponse) -> None:
-        """Take in one message of the server."""
-        self.last_word = time.monotonic()
+        """Apply one message of the server."""
+        self.last_heard = time.monotonic()
         kind = response.WhichOneof("message")
         if kind == "opened":
-            self._receive_opened(response.opened)
+            self._receive_opened(OpenedStream.decode(response.opened))
         elif kind == "ack":
             self.unlearned_bytes = response.ack.unlearned_bytes
             self._acknowledge(response.ack.sequence)
+            self._close_empty_marks(response.ack.empty_marks)
         elif kind == "event":
-            self._receive_event(response.event)
+            self._receive_event(EpisodeEvent.decode(response.event))
 
-    def _receive_opened(self, opened: learning_pb2.Opened) -> None:
+    def _receive_opened(self, opened: OpenedStream) -> None:
         durable = opened.last_durable_sequence
         if self.opened is None:
             self.acknowledged = self._last_closed = durable
@@ -193,11 +183,10 @@ class StreamState(Generic[Report]):
                 self._durable_at_start = durable
             else:
                 self._next_sequence = durable + 1
-                self._open_examples = opened.open_examples
         else:
             self.resumptions += 1
             if opened.learner_uid != self.opened.learner_uid:
-                raise StreamLostError(f"the learner {self.opening.learner!r} was deleted and made anew meanwhile")
+                raise StreamLostError(f"the learner {self.opening.learner!r} was deleted and created again")
             if not self.acknowledged <= durable <= self._last_known:
                 raise StreamLostError(
                     f"the server has the stream up to {durable}, but had acknowledged {self.acknowledged} "
@@ -222,48 +211,49 @@ class StreamState(Generic[Report]):
             self._pending_bytes -= done.size
             self.examples_acknowledged += done.examples
             self._sent_in_call = max(0, self._sent_in_call - 1)
-            if done.sequence in self._by_mark:
-                self._marks_durable[done.sequence] = self.last_word
             self._failures, self._broken_since = 0, None
         self.acknowledged = max(self.acknowledged, sequence)
 
-    def _receive_event(self, event: episode_pb2.EpisodeEvent) -> None:
+    def _close_empty_marks(self, marks: Iterable[int]) -> None:
+        for mark in marks:
+            report = self._by_mark.pop(mark, None)
+            if report is not None:
+                report.state = "empty"
+            elif mark >= self._next_sequence:  # of an earlier run, which this one repeats from the start
+                self._empty_before.add(mark)
+
+    def _receive_event(self, event: EpisodeEvent) -> None:
         report = self._by_episode.get(event.episode)
         if report is None:
-            if event.WhichOneof("event") != "closed":
-                return  # of an episode before this stream was taken up, or one that is told later
-            report = self._by_mark.get(event.closed.last_sequence)
-            if report is None or event.closed.closed_by != episode_pb2.CLOSED_BY_MARK:
+            if event.closed is None:
+                return  # of an episode that was closed before this stream was resumed
+            by_mark = event.closed.closed_by == "mark"
+            report = self._by_mark.pop(event.closed.last_sequence, None) if by_mark else None
+            if report is None:
                 report = self._make_report(None)
                 self.episodes.insert(len(self.episodes) - len(self._by_mark), report)
-                if event.closed.closed_by == episode_pb2.CLOSED_BY_MARK:
+                if by_mark:
                     self._closed_before[event.closed.last_sequence] = report
-            else:
-                del self._by_mark[event.closed.last_sequence]
             self._by_episode[event.episode] = report
         report.apply(event)
-        if event.WhichOneof("event") == "closed":
+        if event.closed is not None:
             self._last_closed = max(self._last_closed, event.closed.last_sequence)
 
     def ended(self) -> SharpError | None:
-        """The call ended with OK: fine after everything is settled, a broken connection otherwise."""
-        if self.finishing and self._connected and not self._pending:
-            for report in self._by_mark.values():  # acknowledged, and never closed: there was nothing in it
-                report.state = "empty"
-            self._by_mark.clear()
-            if not self.unsettled:
-                self.finished = True
-                return None
+        """The call ended with OK: fine once all episodes are finished, a broken connection otherwise."""
+        if self.finishing and self._connected and not self._pending and not self.unfinished:
+            self.finished = True
+            return None
         return UnavailableError("the server ended the stream early", code="UNAVAILABLE", retryable=True)
 
     def broken(self, error: SharpError) -> float | None:
-        """The call broke: tell after how many seconds to open the next one. None: the stream has failed."""
+        """The call broke: returns after how many seconds to open the next one. None: the stream has failed."""
         self._connected, self._sent_in_call = False, 0
         now = time.monotonic()
         self._broken_since = self._broken_since or now
         resumable = isinstance(error, RESUMED_REASONS) or (not error.reason and error.code in RESUMED_CODES)
         self._failures += 1
-        # A gap is our own fault: one that comes back in spite of opening again will not go away.
+        # A gap is our own error: one that returns after opening again will not go away.
         hopeless = isinstance(error, SequenceGapError | ServerFaultError) and self._failures > self._retry.attempts
         if not resumable or hopeless or now - self._broken_since > self._retry.resume_for:
             self.error = error

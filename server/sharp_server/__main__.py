@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from sharp_server import ConfigurationError, resolve_config, run
+from sharp_server import ConfigurationError, resolve_config
+from sharp_server.run import run
 
 
 def main(arguments: list[str]) -> int:

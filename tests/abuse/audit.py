@@ -48,7 +48,7 @@ def verdict(wanted: list[str], report: dict[str, Any] | None, why: str = "") -> 
     asked = [package for package in packages if "skip_reason" not in package]
     lines = [
         f"{package['name']} {package['version']}: {', '.join([flaw['id'], *flaw.get('aliases', [])])}"
-        f"; mended in {', '.join(flaw.get('fix_versions', [])) or 'no version yet'}"
+        f"; fixed in {', '.join(flaw.get('fix_versions', [])) or 'no version yet'}"
         for package in asked
         for flaw in package.get("vulns", [])
     ]

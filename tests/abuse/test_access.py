@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +11,15 @@ from typing import Any
 import grpc
 import pytest
 
-from benchmarks.fuzz.methods import Method, offered
-from benchmarks.fuzz.values import TEXTS
+from reliability.fuzz.methods import Method, offered
+from reliability.fuzz.values import TEXTS
 from sharp.v1 import learner_admin_pb2, learning_pb2
 from sharp.v1 import snapshot_pb2 as snap
-from sharp_server import access
-from sharp_server.config import ConfigurationError, ListenConfig, ServerConfig, TrustConfig
-from sharp_server.errors import Refusal
+from sharp_server.api import auth
+from sharp_server.config.model import ConfigurationError, HttpConfig, ListenConfig, ServerConfig, TrustConfig
+from sharp_server.errors import RpcError
 from tests.abuse.certificates import DAY, NOW, Authority
-from tests.server.running import Failure, Server, environment
+from tests.server.running import Failure, Server
 
 TOKENS = {"predict": "p-secret", "learn": "l-secret", "admin": "a-secret"}
 ANY = "any"
@@ -131,7 +129,7 @@ def test_every_token_is_compared_in_constant_time_and_none_ends_the_comparison(
 ) -> None:
     names = ["first", "second", "third", "fourth"]
     (tmp_path / "tokens").write_text("".join(f"admin:{name}\n" for name in names))
-    tokens = access.Tokens(tmp_path / "tokens")
+    tokens = auth.Tokens(tmp_path / "tokens")
     digests = [hashlib.sha256(name.encode()).digest() for name in names]
     compared: list[tuple[bytes, bytes]] = []
     real = hmac.compare_digest
@@ -146,28 +144,28 @@ def test_every_token_is_compared_in_constant_time_and_none_ends_the_comparison(
         if given in names:
             tokens.check("admin", f"Bearer {given}")
         else:
-            with pytest.raises(Refusal):
+            with pytest.raises(RpcError):
                 tokens.check("admin", f"Bearer {given}")
         assert compared == [(digest, hashlib.sha256(given.encode()).digest()) for digest in digests]
     # Nothing but that comparison decides: with one that never agrees, nobody is let in.
     monkeypatch.setattr(hmac, "compare_digest", lambda known, given: False)
     for name in names:
-        with pytest.raises(Refusal):
+        with pytest.raises(RpcError):
             tokens.check("admin", f"Bearer {name}")
 
 
 def test_tokens_are_taken_back_with_the_file_and_stay_with_a_broken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(auth, "_SECONDS_BETWEEN_LOOKS", 0.0)
     file = tmp_path / "tokens"
     file.write_text("admin:one\nlearn:two\n")
-    tokens = access.Tokens(file)
+    tokens = auth.Tokens(file)
 
     def works(role: str, token: str) -> bool:
         try:
             tokens.check(role, f"Bearer {token}")
-        except Refusal:
+        except RpcError:
             return False
         return True
 
@@ -190,13 +188,13 @@ def test_tokens_are_taken_back_with_the_file_and_stay_with_a_broken_one(
     "host",
     ["0.0.0.0", "::", "[::]", "10.0.0.1", "example.org", "localhost.example.org", "0", "127.1", "*", "::ffff:8.8.8.8"],
 )
-@pytest.mark.parametrize("setting", ["host", "http_host"])
+@pytest.mark.parametrize("setting", ["listen", "http"])
 def test_it_listens_beyond_loopback_only_with_tokens_or_if_told_to(host: str, setting: str) -> None:
-    listen = ListenConfig(host=host) if setting == "host" else ListenConfig(http_host=host)
+    where: dict[str, Any] = {setting: ListenConfig(host=host) if setting == "listen" else HttpConfig(host=host)}
     with pytest.raises(ConfigurationError, match="lets others in"):
-        ServerConfig(listen=listen)
-    ServerConfig(listen=listen, trust=TrustConfig(token_file="tokens"))
-    ServerConfig(listen=listen, trust=TrustConfig(insecure=True))
+        ServerConfig(**where)
+    ServerConfig(**where, trust=TrustConfig(token_file="tokens"))
+    ServerConfig(**where, trust=TrustConfig(insecure=True))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "[::1]", "localhost"])
@@ -204,13 +202,10 @@ def test_it_listens_on_loopback_as_it_is(host: str) -> None:
     assert ServerConfig(listen=ListenConfig(host=host)).listen.loopback
 
 
-def test_a_server_that_may_not_listen_does_not_start(tmp_path: Path) -> None:
-    words = ["--set", "listen.host=0.0.0.0", "--set", f"data.folder={tmp_path / 'data'}", "--set", "listen.port=0"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "sharp_server", *words], env=environment(), capture_output=True, text=True, timeout=120
-    )
-    assert ended.returncode == 2 and "lets others in" in ended.stderr
-    assert not (tmp_path / "data").exists()
+def test_a_server_that_may_not_listen_does_not_start(serve: Callable[..., Server]) -> None:
+    server = serve(wait=False, listen__host="0.0.0.0")
+    assert server.process.wait(120) == 2 and "lets others in" in server.log.read_text()
+    assert not server.data.exists()
 
 
 # ---- TLS --------------------------------------------------------------------------------------------------------

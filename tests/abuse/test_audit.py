@@ -17,7 +17,7 @@ SKIPPED = {"name": "c", "skip_reason": "not found"}
     ("report", "code", "words"),
     [
         ({"dependencies": [SOUND]}, 0, "all 1 installed"),
-        ({"dependencies": [SOUND, FLAWED]}, VULNERABLE, "CVE-1; mended in 3"),
+        ({"dependencies": [SOUND, FLAWED]}, VULNERABLE, "CVE-1; fixed in 3"),
         ({"dependencies": [SKIPPED, SKIPPED]}, NOT_AUDITED, "NOT AUDITED"),
         ({"dependencies": [SOUND, SKIPPED]}, NOT_AUDITED, "1 of 2"),
         ({"dependencies": [FLAWED, SKIPPED]}, VULNERABLE, "1 of 2"),

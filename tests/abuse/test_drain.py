@@ -55,7 +55,7 @@ def told(call: Any) -> Failure:
             pass
     except grpc.RpcError as error:
         return Failure(error)
-    raise AssertionError("the stream ended as if nothing were the matter")
+    raise AssertionError("the stream ended as if nothing were wrong")
 
 
 def test_a_server_that_is_told_to_stop_fails_nothing_that_it_accepted(serve: Callable[..., Server]) -> None:

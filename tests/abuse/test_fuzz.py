@@ -13,14 +13,14 @@ from grpc import StatusCode
 from typer.testing import CliRunner
 
 from benchmarks.errors import OptionError
-from benchmarks.fuzz import __main__ as command
-from benchmarks.fuzz import snapshots, wire
-from benchmarks.fuzz.answers import Answer, Violation, judge
-from benchmarks.fuzz.attack import Attacker
-from benchmarks.fuzz.methods import KNOWN
-from benchmarks.fuzz.pictures import bombs
-from benchmarks.fuzz.run import FuzzOptions
-from benchmarks.machine import resident_bytes
+from devtools.process_stats import resident_bytes
+from reliability.fuzz import __main__ as command
+from reliability.fuzz import snapshots, wire
+from reliability.fuzz.answers import Answer, Violation, judge
+from reliability.fuzz.attack import Attacker
+from reliability.fuzz.methods import KNOWN
+from reliability.fuzz.pictures import bombs
+from reliability.fuzz.run import FuzzOptions
 from sharp.v1 import prediction_pb2, tensor_pb2
 
 GROWTH = 200e6
@@ -33,23 +33,23 @@ METHODS = [f"/{service.full_name}/{method.name}" for module in KNOWN
 @pytest.fixture(autouse=True)
 def unharmed(attacker: Attacker) -> Iterator[None]:
     """After every test: alive, what was planted is as it was, memory within bounds, no fault in the log."""
-    world = attacker.world
-    before = resident_bytes(world.server.pid) or 0
+    target = attacker.target
+    before = resident_bytes(target.server.pid) or 0
     yield
-    wire.still_answers(world)
-    world.tidy()
-    assert world.state() == world.before
-    assert (resident_bytes(world.server.pid) or 0) - before < GROWTH
-    assert world.log_faults() == []
+    wire.still_answers(target)
+    target.tidy()
+    assert target.state() == target.before
+    assert (resident_bytes(target.server.pid) or 0) - before < GROWTH
+    assert target.log_faults() == []
 
 
 def test_every_method_that_the_server_offers_is_attacked(attacker: Attacker) -> None:
-    assert {method.path for method in attacker.world.methods} == set(METHODS)
+    assert {method.path for method in attacker.target.methods} == set(METHODS)
 
 
 @pytest.mark.parametrize("path", METHODS)
 def test_no_message_breaks_a_method(attacker: Attacker, path: str) -> None:
-    method = next(method for method in attacker.world.methods if method.path == path)
+    method = next(method for method in attacker.target.methods if method.path == path)
     attacker.ask(method, examples=12, seed=1)
     assert attacker.tallies[path].calls >= 12
 
@@ -59,7 +59,7 @@ def test_no_image_breaks_the_server(attacker: Attacker) -> None:
 
 
 def test_every_bomb_is_refused_alone(attacker: Attacker) -> None:
-    method = next(method for method in attacker.world.methods if method.path.endswith("/Predict"))
+    method = next(method for method in attacker.target.methods if method.path.endswith("/Predict"))
     for bomb in bombs():
         images = tensor_pb2.EncodedImages(images=[bomb], resize=True)
         request = prediction_pb2.PredictRequest(learner="pictures", inputs=tensor_pb2.Inputs(images=images))
@@ -74,7 +74,7 @@ def test_no_snapshot_file_breaks_the_server(attacker: Attacker) -> None:
 
 
 def test_headers_that_lie_are_refused(attacker: Attacker) -> None:
-    for file in snapshots.lying_headers(attacker.world.parts):
+    for file in snapshots.lying_headers(attacker.target.parts):
         assert attacker.offer(file) == "INVALID_ARGUMENT"
 
 
@@ -85,16 +85,16 @@ def test_a_header_of_a_hundred_megabytes_is_refused_without_reading_it(attacker:
 
 
 def test_garbage_and_silence_on_the_ports_disturb_nobody(attacker: Attacker) -> None:
-    assert wire.send_garbage(attacker.world, random.Random(1)) > 15
-    wire.keep_silent(attacker.world, 80)
+    assert wire.send_garbage(attacker.target, random.Random(1)) > 15
+    wire.keep_silent(attacker.target, 80)
 
 
 def test_streams_that_are_opened_and_dropped_leave_nothing_behind(attacker: Attacker) -> None:
-    wire.drop_streams(attacker.world, 240, random.Random(1))
+    wire.drop_streams(attacker.target, 240, random.Random(1))
 
 
 def test_answers_that_nobody_reads_do_not_pile_up(attacker: Attacker) -> None:
-    wire.read_slowly(attacker.world, 2000)
+    wire.read_slowly(attacker.target, 2000)
 
 
 # ---- the fuzzer itself ------------------------------------------------------------------------------------------
@@ -118,14 +118,14 @@ def test_the_command_attacks_tells_and_saves(tmp_path: Path) -> None:
         (Answer(StatusCode.UNKNOWN, "x"), "UNKNOWN"),
         (Answer(StatusCode.UNAVAILABLE, "x"), "UNAVAILABLE"),
         (Answer(StatusCode.DEADLINE_EXCEEDED), "in time"),
-        (Answer(StatusCode.NOT_FOUND, 'File "x"'), "told"),
+        (Answer(StatusCode.NOT_FOUND, 'File "x"'), "revealed"),
         (Answer(StatusCode.NOT_FOUND, "/srv/secret-folder/x"), "secret-folder"),
         (Answer(StatusCode.OK, parts=[b"..Traceback (most recent"]), "Traceback"),
     ],
     ids=str,
 )
 def test_an_answer_that_may_not_be_is_found(attacker: Attacker, answer: Answer, words: str) -> None:
-    method = next(method for method in attacker.world.methods if method.path.endswith("/Predict"))
+    method = next(method for method in attacker.target.methods if method.path.endswith("/Predict"))
     with pytest.raises(Violation, match=words):
         judge(method, answer, b"secret-folder")
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 
-from benchmarks.fuzz import seeds
-from benchmarks.fuzz.attack import Attacker
-from benchmarks.fuzz.pictures import png
+from reliability.fuzz import seeds
+from reliability.fuzz.attack import Attacker
+from reliability.fuzz.pictures import png
 from sharp.inference import open_inference_pb2 as oip
 from sharp.v1 import learner_admin_pb2, learner_pb2, learning_pb2, parked_pb2, prediction_pb2, tensor_pb2
 
@@ -101,13 +101,13 @@ BROKE: dict[str, tuple[str, Any, str]] = {
 @pytest.mark.parametrize("name", BROKE)
 def test_it_is_answered(attacker: Attacker, name: str) -> None:
     path, message, code = BROKE[name]
-    method = next(method for method in attacker.world.methods if method.path == path)
+    method = next(method for method in attacker.target.methods if method.path == path)
     assert attacker.send("what once broke", method, [message.SerializeToString()]) == code
-    assert attacker.world.log_faults() == []
+    assert attacker.target.log_faults() == []
 
 
 def test_bytes_that_are_no_message_are_refused_by_every_method(attacker: Attacker) -> None:
-    for method in attacker.world.methods:
+    for method in attacker.target.methods:
         code = attacker.send("no message", method, [b"\xff\xff\xff"])
         assert code == "INVALID_ARGUMENT", method.path
-    assert attacker.world.log_faults() == []
+    assert attacker.target.log_faults() == []

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks import synthetic
-from benchmarks.data import Images
+from benchmarks.datasets import Images, synthetic
 
 
 def write_idx(path: Path, values: NDArray[np.uint8]) -> None:

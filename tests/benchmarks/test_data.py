@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import data, synthetic
-from benchmarks.data import Dataset, Images
+from benchmarks import datasets
+from benchmarks.datasets import Dataset, Images, synthetic
 from benchmarks.errors import DataError, OptionError
 
 Write = Callable[..., None]
@@ -21,7 +21,7 @@ def rows(images: Images) -> set[bytes]:
 
 
 def test_mnist_is_read_from_torchvisions_own_files(mnist_root: Path) -> None:
-    found = data.load("mnist", mnist_root)
+    found = datasets.load("mnist", mnist_root)
     written = synthetic.images(10, 12, (1, 28, 28), seed=0)
     assert found.classes == tuple("0123456789")
     assert found.test is not None and len(found.test) == 40
@@ -32,32 +32,32 @@ def test_mnist_is_read_from_torchvisions_own_files(mnist_root: Path) -> None:
 def test_emnist_letters_count_from_zero(tmp_path: Path, write_mnist: Write) -> None:
     train, test = (synthetic.images(26, 2, (1, 28, 28), seed=seed) for seed in (0, 1))
     write_mnist(tmp_path / "EMNIST" / "raw", train, test, prefix="emnist-letters-", first=1)
-    found = data.load("emnist-letters", tmp_path)
+    found = datasets.load("emnist-letters", tmp_path)
     assert found.classes == tuple("abcdefghijklmnopqrstuvwxyz")
     assert sorted(set(found.train.y.tolist())) == list(range(26))
 
 
 def test_without_test_the_test_images_are_not_read(png_root: Path, tmp_path: Path) -> None:
     (tmp_path / "train").symlink_to(png_root / "train")
-    found = data.load("folder", tmp_path, test=False)
+    found = datasets.load("folder", tmp_path, test=False)
     assert found.test is None
-    train, judge = data.prepare(found, fraction=1.0, validate=True, seed=0)
+    train, judge = datasets.prepare(found, fraction=1.0, validate=True, seed=0)
     assert len(train) + len(judge) == len(found.train) and not rows(train) & rows(judge)
 
 
 def test_missing_files_are_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"MNIST/raw/train-images-idx3-ubyte"):
-        data.load("mnist", tmp_path)
+        datasets.load("mnist", tmp_path)
     with pytest.raises(DataError, match=r"cifar-10-batches-py.*cifar10/train"):
-        data.load("cifar10", tmp_path)
+        datasets.load("cifar10", tmp_path)
     with pytest.raises(DataError, match=r"no folder .*nowhere"):
-        data.load("mnist", tmp_path / "nowhere")
+        datasets.load("mnist", tmp_path / "nowhere")
     with pytest.raises(OptionError, match="'imagenet'"):
-        data.load("imagenet", tmp_path)
+        datasets.load("imagenet", tmp_path)
 
 
 def test_a_folder_takes_its_class_names_from_its_folders_sorted(png_root: Path) -> None:
-    found = data.load("folder", png_root)
+    found = datasets.load("folder", png_root)
     assert found.classes == ("ant", "bat", "cow", "dog")
     assert found.train.x.shape == (48, 1, 8, 8) and found.train.x.dtype == np.uint8
     assert found.test is not None
@@ -68,10 +68,10 @@ def test_classes_txt_beside_the_folders_settles_their_order(png_root: Path, tmp_
     for part in ("train", "test"):
         (tmp_path / part).symlink_to(png_root / part)
     (tmp_path / "classes.txt").write_text("dog\nant\ncow\nbat\n")
-    assert data.load("folder", tmp_path).classes == ("dog", "ant", "cow", "bat")
+    assert datasets.load("folder", tmp_path).classes == ("dog", "ant", "cow", "bat")
     (tmp_path / "classes.txt").write_text("dog\nant\ncow\nbee\n")
     with pytest.raises(DataError, match=r"'bat'"):
-        data.load("folder", tmp_path)
+        datasets.load("folder", tmp_path)
 
 
 @pytest.mark.parametrize("place", [".", "cifar10"])
@@ -79,7 +79,7 @@ def test_cifar_falls_back_to_folders_of_images(tmp_path: Path, write_folders: Wr
     names = [f"class {i}" for i in range(10)]
     for part, seed in (("train", 0), ("test", 1)):
         write_folders(tmp_path / place / part, synthetic.images(10, 2, (3, 32, 32), seed=seed), names)
-    found = data.load("cifar10", tmp_path)
+    found = datasets.load("cifar10", tmp_path)
     assert found.train.x.shape == (20, 3, 32, 32) and found.source == "folders of images"
     written = synthetic.images(10, 2, (3, 32, 32), seed=0)
     assert rows(found.train) == rows(written)
@@ -88,12 +88,12 @@ def test_cifar_falls_back_to_folders_of_images(tmp_path: Path, write_folders: Wr
 def test_folders_of_other_classes_are_not_taken_for_cifar(tmp_path: Path, write_folders: Write) -> None:
     write_folders(tmp_path / "train", synthetic.images(3, 2, (3, 32, 32)), ["a", "b", "c"])
     with pytest.raises(DataError, match="cifar10 has 10 classes, but there are 3"):
-        data.load("cifar10", tmp_path, test=False)
+        datasets.load("cifar10", tmp_path, test=False)
 
 
 def test_a_folder_without_a_test_set_gives_a_sixth_away_always_the_same(tmp_path: Path, write_folders: Write) -> None:
     write_folders(tmp_path, synthetic.images(2, 12, (1, 8, 8)), ["a", "b"])
-    first, again = (data.load("folder", tmp_path) for _ in range(2))
+    first, again = (datasets.load("folder", tmp_path) for _ in range(2))
     assert first.test is not None and again.test is not None
     assert np.bincount(first.test.y).tolist() == [2, 2] and len(first.train) == 20
     assert rows(first.test) == rows(again.test) and not rows(first.test) & rows(first.train)
@@ -103,42 +103,42 @@ def test_an_image_of_another_size_is_named(tmp_path: Path, write_folders: Write)
     write_folders(tmp_path, synthetic.images(2, 3, (1, 8, 8)), ["a", "b"])
     Image.fromarray(np.zeros((9, 8), dtype=np.uint8)).save(tmp_path / "b" / "odd.png")
     with pytest.raises(DataError, match=r"odd\.png has 8×9.*has 8×8"):
-        data.load("folder", tmp_path)
+        datasets.load("folder", tmp_path)
 
 
 def test_one_image_in_colour_makes_all_three_channelled(tmp_path: Path, write_folders: Write) -> None:
     write_folders(tmp_path, synthetic.images(2, 6, (1, 8, 8)), ["a", "b"])
     Image.fromarray(np.zeros((8, 8, 3), dtype=np.uint8)).save(tmp_path / "b" / "colour.png")
-    assert data.load("folder", tmp_path).train.x.shape[1:] == (3, 8, 8)
+    assert datasets.load("folder", tmp_path).train.x.shape[1:] == (3, 8, 8)
 
 
 def test_files_that_are_no_images_are_passed_over_or_refused(tmp_path: Path, write_folders: Write) -> None:
     write_folders(tmp_path, synthetic.images(2, 6, (1, 8, 8)), ["a", "b"])
     (tmp_path / "a" / "notes.txt").write_text("not an image")
-    assert len(data.load("folder", tmp_path).train) == 10
+    assert len(datasets.load("folder", tmp_path).train) == 10
     (tmp_path / "a" / "broken.png").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"broken\.png"):
-        data.load("folder", tmp_path)
+        datasets.load("folder", tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"no images in .*empty|broken"):
-        data.load("folder", tmp_path)
+        datasets.load("folder", tmp_path)
 
 
 @pytest.mark.parametrize("fraction", [0.02, 0.5, 1.0])
 def test_a_fraction_takes_the_same_share_of_every_class_at_least_two(fraction: float) -> None:
     images = synthetic.images(4, 30, (1, 4, 4))
-    part = data.stratified(images, fraction, seed=3)
+    part = datasets.stratified(images, fraction, seed=3)
     assert np.bincount(part.y).tolist() == [max(2, round(30 * fraction))] * 4
-    assert rows(part) == rows(data.stratified(images, fraction, seed=3)) <= rows(images)
+    assert rows(part) == rows(datasets.stratified(images, fraction, seed=3)) <= rows(images)
 
 
 def test_seeds_take_different_shares() -> None:
     images = synthetic.images(2, 30, (1, 4, 4))
-    assert rows(data.stratified(images, 0.5, seed=0)) != rows(data.stratified(images, 0.5, seed=1))
+    assert rows(datasets.stratified(images, 0.5, seed=0)) != rows(datasets.stratified(images, 0.5, seed=1))
 
 
 @pytest.mark.parametrize("fraction", [0.0, -1.0, 1.5])
 def test_a_fraction_that_cannot_be_is_named(fraction: float) -> None:
     images = synthetic.images(2, 4, (1, 4, 4))
     with pytest.raises(OptionError, match=str(fraction)):
-        data.prepare(Dataset("folder", ("a", "b"), images, images, ""), fraction=fraction, validate=False, seed=0)
+        datasets.prepare(Dataset("folder", ("a", "b"), images, images, ""), fraction=fraction, validate=False, seed=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import metrics
+from benchmarks.paper import metrics
 
 NAN = float("nan")
 

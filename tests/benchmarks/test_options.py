@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import published
 from benchmarks.errors import OptionError
-from benchmarks.options import PaperOptions, parse_blurry, parse_seeds, parse_settings
-from benchmarks.scenario import Blurry
+from benchmarks.paper import published
+from benchmarks.paper.options import PaperOptions, parse_blurry, parse_seeds, parse_settings
+from benchmarks.paper.scenario import Blurry
 from sharp_engine import preset
 
 HERE = Path()

@@ -15,11 +15,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from benchmarks import paper, search
 from benchmarks.errors import OptionError
-from benchmarks.options import PaperOptions
-from benchmarks.scenario import Blurry
-from benchmarks.tables import paper_tables
+from benchmarks.paper import __main__ as paper_command
+from benchmarks.paper import run as paper
+from benchmarks.paper.options import PaperOptions
+from benchmarks.paper.scenario import Blurry
+from benchmarks.paper.tables import paper_tables
+from benchmarks.search import run as search
 
 SHORT = {"training.phases": 1, "training.epochs": 1, "training.min_steps": 0, "training.batch_size": 32}
 
@@ -50,7 +52,7 @@ def output(mnist_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     arguments = ["--dataset", "mnist", "--data-root", str(mnist_root), "--seeds", "0,1", "--output", str(folder)]
     for key, value in SHORT.items():
         arguments += ["--set", f"{key}={value}"]
-    outcome = CliRunner().invoke(paper.app, arguments)
+    outcome = CliRunner().invoke(paper_command.app, arguments)
     assert outcome.exit_code == 0, outcome.output
     assert "88.0 ± 1.3" in outcome.output and "SHARP here, paper preset" in outcome.output
     return folder
@@ -133,7 +135,7 @@ def test_a_folder_runs_blurry_with_validation_and_no_figures_beside(png_root: Pa
 
 
 def test_found_boundaries_learn_the_whole_stream(tmp_path: Path, write_folders: Any) -> None:
-    from benchmarks import synthetic
+    from benchmarks.datasets import synthetic
 
     write_folders(tmp_path / "images", synthetic.images(4, 60, (1, 8, 8)), ["a", "b", "c", "d"])
     small = {"stream.min_examples": 32, "stream.window": 16, "stream.max_examples": 1000}
@@ -167,7 +169,9 @@ def test_checks_run_on_the_trained_learner_where_asked_for(png_root: Path) -> No
 
 
 def test_a_wrong_option_ends_the_command_with_one_line(tmp_path: Path) -> None:
-    outcome = CliRunner().invoke(paper.app, ["--dataset", "mnist", "--data-root", str(tmp_path), "--seeds", "a"])
+    outcome = CliRunner().invoke(
+        paper_command.app, ["--dataset", "mnist", "--data-root", str(tmp_path), "--seeds", "a"]
+    )
     assert outcome.exit_code == 2 and "Traceback" not in outcome.output
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import scenario
 from benchmarks.errors import DataError, OptionError
-from benchmarks.scenario import Blurry
+from benchmarks.paper import scenario
+from benchmarks.paper.scenario import Blurry
 
 blurries = st.integers(1, 15).flatmap(
     lambda classes: st.tuples(

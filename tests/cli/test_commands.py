@@ -16,6 +16,7 @@ import sharp_client
 from sharp_client.testing import FakeServer
 
 Sharp = Any
+GROUPS = ("learner", "snapshot", "episode", "class")
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_learning_by_classes_makes_an_episode_of_each_group(sharp: Sharp, server
     assert sum(known.count for known in server.learners["digits"].classes.values()) == 1797
 
 
-def test_learning_tells_programs_a_line_per_episode_and_a_summary(sharp: Sharp) -> None:
+def test_learning_writes_a_line_per_episode_and_a_summary_for_programs(sharp: Sharp) -> None:
     lines = sharp("learn", "iris", "--classes-per-episode", "1", "-l", "flowers", "--json").lines()
     assert [line["event"] for line in lines] == ["episode"] * 3 + ["done"]
     assert [line["state"] for line in lines[:3]] == ["learned"] * 3
@@ -65,7 +66,7 @@ def test_not_waiting_ends_when_everything_is_durable(sharp: Sharp, server: FakeS
     assert done["examples_durable"] == 150
 
 
-def test_a_stream_with_a_name_goes_on_after_what_is_durable(sharp: Sharp, server: FakeServer) -> None:
+def test_a_stream_with_an_id_continues_after_what_is_durable(sharp: Sharp, server: FakeServer) -> None:
     words = ("learn", "iris", "--stream-id", "job-1", "--classes-per-episode", "1")
     first = sharp(*words)
     second = sharp(*words, "--json").lines()[-1]
@@ -73,19 +74,19 @@ def test_a_stream_with_a_name_goes_on_after_what_is_durable(sharp: Sharp, server
     assert sum(known.count for known in server.learners["iris"].classes.values()) == 150
 
 
-def test_an_episode_that_is_parked_is_told_and_fails_the_command(sharp: Sharp, tmp_path: Path) -> None:
+def test_an_episode_that_is_parked_is_shown_and_fails_the_command(sharp: Sharp, tmp_path: Path) -> None:
     np.savez(tmp_path / "one.npz", x=np.eye(2, dtype=np.float32), y=np.array([0, 1]))
     done = sharp("learn", str(tmp_path / "one.npz"), "-l", "lonely")
     assert done.code == 1 and "no two examples share a class" in done.out
-    parked = sharp("parked", "list", "--json").json()["episodes"]
+    parked = sharp("episode", "list", "--json").json()["episodes"]
     assert [(one["episode"], one["parked"]["reason"]) for one in parked] == [(1, "no_positive_pair")]
-    assert "no positive pair" in sharp("parked", "list").out
-    assert sharp("parked", "retry", "1", "--json").json() == {"learner": "lonely", "episode": 1, "episodes_ahead": 0}
-    assert "no episode of lonely is parked" in sharp("parked", "list").out
-    assert sharp("parked", "discard", "1").code == 1
+    assert "no positive pair" in sharp("episode", "list").out
+    assert sharp("episode", "retry", "1", "--json").json() == {"learner": "lonely", "episode": 1, "episodes_ahead": 0}
+    assert "no episode of lonely is parked" in sharp("episode", "list").out
+    assert sharp("episode", "discard", "1").code == 1
 
 
-def test_evaluation_tells_accuracy_by_class_and_the_confusion(taught: Sharp) -> None:
+def test_evaluation_shows_accuracy_by_class_and_the_confusion(taught: Sharp) -> None:
     result = taught("evaluate", "iris", "--json").json()
     assert result["examples"] == 150 and result["accuracy"] > 0.8
     assert result["classes"] == ["setosa", "versicolor", "virginica"]
@@ -122,16 +123,16 @@ def test_arrays_in_files_are_predicted(taught: Sharp, tmp_path: Path) -> None:
 def test_status_shows_the_server_and_its_learners(taught: Sharp) -> None:
     shown = taught("status")
     assert "serving" in shown.out and "iris" in shown.out
-    told = taught("status", "--json").json()
-    assert told["state"] == "serving" and told["learners"][0]["name"] == "iris"
+    shown_json = taught("status", "--json").json()
+    assert shown_json["state"] == "serving" and shown_json["learners"][0]["name"] == "iris"
 
 
 def test_watching_once_draws_layers_memories_and_throughput(taught: Sharp) -> None:
     shown = taught("watch", "--once").out
     for word in ("iris", "units by rank", "hidden", "█", "░", "92%", "short-term", "long-term", "behind", "examples/s"):
         assert word in shown
-    told = taught("watch", "--once", "--json").json()
-    assert told["status"]["layers"][0]["ranks"] == [{"rank": 0, "units": 88}, {"rank": 2, "units": 8}]
+    shown_json = taught("watch", "--once", "--json").json()
+    assert shown_json["status"]["layers"][0]["ranks"] == [{"rank": 0, "units": 88}, {"rank": 2, "units": 8}]
 
 
 def test_snapshots_are_made_listed_exported_imported_restored_and_deleted(taught: Sharp, tmp_path: Path) -> None:
@@ -150,31 +151,40 @@ def test_snapshots_are_made_listed_exported_imported_restored_and_deleted(taught
     assert again.code == 1 and again.err.startswith("sharp: ") and again.err.count("\n") == 1
 
 
+def test_the_classes_of_a_learner_are_listed(taught: Sharp) -> None:
+    listed = taught("class", "list", "--json").json()
+    assert listed["learner"] == "iris"
+    assert sorted(known["label"] for known in listed["classes"]) == ["setosa", "versicolor", "virginica"]
+    assert "setosa" in taught("class", "list").out
+    taught("learner", "create", "empty")
+    assert "knows no class yet" in taught("class", "list", "-l", "empty").out
+
+
 def test_a_forgotten_class_is_gone(taught: Sharp, server: FakeServer) -> None:
-    told = taught("forget", "setosa", "--json").json()
-    assert told["ltm_entries"] == 1 and len(told["snapshots_holding"]) == 1
+    shown_json = taught("class", "forget", "setosa", "--json").json()
+    assert shown_json["ltm_entries"] == 1 and len(shown_json["snapshots_holding"]) == 1
     assert "setosa" not in server.learners["iris"].classes
-    assert "deleted" in taught("forget", "virginica", "--delete-snapshots").out
-    assert taught("forget", "rose").code == 1
+    assert "deleted" in taught("class", "forget", "virginica", "--delete-snapshots").out
+    assert taught("class", "forget", "rose").code == 1
 
 
-def test_numbers_are_forgotten_as_numbers(sharp: Sharp, server: FakeServer) -> None:
+def test_classes_that_are_integers_are_forgotten_as_integers(sharp: Sharp, server: FakeServer) -> None:
     sharp("learn", "digits", "--part", "test")
-    assert sharp("forget", "3").code == 0 and 3 not in server.learners["digits"].classes
-    assert sharp("forget", "4", "--json").json()["label"] == 4
-    assert sharp("forget", "three").code == 2
+    assert sharp("class", "forget", "3").code == 0 and 3 not in server.learners["digits"].classes
+    assert sharp("class", "forget", "4", "--json").json()["label"] == 4
+    assert sharp("class", "forget", "three").code == 2
 
 
 def test_learners_are_created_listed_shown_and_deleted(sharp: Sharp, server: FakeServer) -> None:
-    assert "no learners yet" in sharp("learners", "list").out
+    assert "no learners yet" in sharp("learner", "list").out
     words = ("--preset", "mnist", "--set", "training.phases=3", "--input-shape", "1x28x28", "--seed", "4")
-    made = sharp("learners", "create", "mine", *words, "--json").json()
+    made = sharp("learner", "create", "mine", *words, "--json").json()
     assert made["config"]["overrides"] == {"training.phases": "3"} and made["config"]["input_shape"] == [1, 28, 28]
-    assert "mine" in sharp("learners", "list").out
-    assert "1×28×28" in sharp("learners", "show", "mine").out
-    assert sharp("learners", "show", "mine", "--json").json()["config"]["seed"] == 4
-    assert sharp("learners", "delete", "mine", input="n\n").code == 1 and "mine" in server.learners
-    assert sharp("learners", "delete", "mine", "--yes").code == 0 and not server.learners
+    assert "mine" in sharp("learner", "list").out
+    assert "1×28×28" in sharp("learner", "show", "mine").out
+    assert sharp("learner", "show", "mine", "--json").json()["config"]["seed"] == 4
+    assert sharp("learner", "delete", "mine", input="n\n").code == 1 and "mine" in server.learners
+    assert sharp("learner", "delete", "mine", "--yes").code == 0 and not server.learners
 
 
 def test_every_command_speaks_json_and_nothing_else_to_programs(sharp: Sharp, tmp_path: Path) -> None:
@@ -185,25 +195,26 @@ def test_every_command_speaks_json_and_nothing_else_to_programs(sharp: Sharp, tm
     def run(*words: str, code: int = 0) -> Any:
         done = sharp(*words, "--json")
         assert done.code == code and not done.err, (words, done.err)
-        said.add(words[:2] if words[0] in ("learners", "snapshot", "parked") else words[:1])
+        said.add(words[:2] if words[0] in GROUPS else words[:1])
         return done.lines()[-1]
 
-    run("learners", "create", "iris")
+    run("learner", "create", "iris")
     run("learn", "iris")
     run("learn", str(tmp_path / "lonely.npz"), "-l", "iris", code=1)
     for words in (("predict", str(tmp_path / "x.npy")), ("evaluate", "iris"), ("status",), ("watch", "--once"),
-                  ("learners", "list"), ("learners", "show", "iris"), ("snapshot", "list"), ("parked", "list"),
-                  ("parked", "discard", "2"), ("snapshot", "export", str(tmp_path / "file"))):  # fmt: skip
+                  ("learner", "list"), ("learner", "show", "iris"), ("learner", "watch", "--once"),
+                  ("class", "list"), ("snapshot", "list"), ("episode", "list"),
+                  ("episode", "discard", "2"), ("snapshot", "export", str(tmp_path / "file"))):  # fmt: skip
         run(*words)
     made = run("snapshot", "create")["id"]
     run("snapshot", "restore", made)
     run("snapshot", "delete", made)
-    run("forget", "setosa")
+    run("class", "forget", "setosa")
     run("snapshot", "import", str(tmp_path / "file"), "-l", "copy")
     run("learn", str(tmp_path / "lonely.npz"), "-l", "copy", code=1)
-    run("parked", "retry", str(run("parked", "list", "-l", "copy")["episodes"][0]["episode"]), "-l", "copy")
+    run("episode", "retry", str(run("episode", "list", "-l", "copy")["episodes"][0]["episode"]), "-l", "copy")
     run("serve", "--print-config")
-    run("learners", "delete", "copy")
+    run("learner", "delete", "copy")
     app = importlib.import_module("sharp_cli.main").app
     there: set[tuple[str, ...]] = {(command.name or command.callback.__name__,) for command in app.registered_commands}
     for group in app.registered_groups:
@@ -214,11 +225,11 @@ def test_every_command_speaks_json_and_nothing_else_to_programs(sharp: Sharp, tm
 
 
 def test_nothing_is_coloured_where_nobody_looks(taught: Sharp) -> None:
-    for words in (("status",), ("evaluate", "iris"), ("watch", "--once"), ("learners", "show", "iris")):
+    for words in (("status",), ("evaluate", "iris"), ("watch", "--once"), ("learner", "show", "iris")):
         assert "\x1b" not in taught(*words).out
 
 
-def test_interrupted_learning_tells_what_is_durable_and_how_to_go_on(
+def test_interrupted_learning_shows_what_is_durable_and_how_to_continue(
     sharp: Sharp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sharp_cli import learn
@@ -226,7 +237,7 @@ def test_interrupted_learning_tells_what_is_durable_and_how_to_go_on(
     def interrupt(self: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(learn._Follower, "tell", interrupt)
+    monkeypatch.setattr(learn._Follower, "report", interrupt)
     done = sharp("learn", "iris", "--batch-size", "100")
     assert done.code == 130 and "of 150 examples are durable" in done.err and "--stream-id python/" in done.err
     assert done.err.count("\n") == 1
@@ -241,9 +252,9 @@ def test_interrupted_learning_tells_what_is_durable_and_how_to_go_on(
         ("learn", "no-such-thing"),
         ("learn", "iris", "--batch-size", "0"),
         ("learn", "iris", "--boundaries", "fuzzy"),
-        ("learners", "create", "x", "--set", "nonsense"),
-        ("learners", "create", "x", "--input-shape", "big"),
-        ("parked", "retry", "zero"),
+        ("learner", "create", "x", "--set", "nonsense"),
+        ("learner", "create", "x", "--input-shape", "big"),
+        ("episode", "retry", "zero"),
         ("predict",),
         ("snapshot", "import", "file"),
         ("watch", "--interval", "0"),
@@ -259,7 +270,7 @@ def test_bad_usage_ends_with_2_and_no_traceback(words: tuple[str, ...], sharp: S
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("learners", "show", "nobody"), "there is no learner 'nobody'"),
+        (("learner", "show", "nobody"), "there is no learner 'nobody'"),
         (("predict", "/no/such/file.png", "-l", "iris"), "No such file or directory: /no/such/file.png"),
         (("snapshot", "import", "/no/such/file", "-l", "iris"), "No such file or directory"),
         (("learn", "iris", "-l", "bad name"), "is no name for a learner"),
@@ -286,8 +297,8 @@ def test_a_refusal_says_when_to_come_back(sharp: Sharp, server: FakeServer) -> N
 
 
 def test_with_several_learners_one_must_be_named(sharp: Sharp) -> None:
-    sharp("learners", "create", "a")
-    sharp("learners", "create", "b")
+    sharp("learner", "create", "a")
+    sharp("learner", "create", "b")
     done = sharp("snapshot", "list")
     assert done.code == 2 and "a, b" in done.err
 

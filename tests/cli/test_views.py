@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,73 +12,86 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from sharp.v1 import episode_pb2, label_pb2, learner_pb2, snapshot_pb2, statistics_pb2
 from sharp_cli.data import LabelledData, Part
 from sharp_cli.failures import hoist
 from sharp_cli.learn_view import LearnView
 from sharp_cli.output import size, span
 from sharp_cli.plain import to_plain
 from sharp_cli.watch_view import describe_event, rank_bar
+from sharp_client import (
+    EpisodeClosed,
+    EpisodeDiscarded,
+    EpisodeEvent,
+    EpisodeLearned,
+    EpisodeParked,
+    EpisodeStarted,
+    EpisodeStatistics,
+    LayerStatistics,
+    LearnerConfig,
+    Progress,
+    RankCount,
+    Snapshot,
+)
 from sharp_client._episode import EpisodeState
 
 
 @given(units=st.lists(st.integers(1, 999), min_size=1, max_size=12), width=st.integers(1, 80))
 def test_a_bar_of_ranks_is_always_as_wide_as_it_should_be(units: list[int], width: int) -> None:
-    ranks = [statistics_pb2.RankCount(rank=rank, units=count) for rank, count in enumerate(units)]
-    bar = rank_bar(statistics_pb2.LayerStatistics(units=sum(units), idle=units[0], ranks=ranks), width)
+    ranks = tuple(RankCount(rank=rank, units=count) for rank, count in enumerate(units))
+    bar = rank_bar(LayerStatistics(units=sum(units), idle=units[0], ranks=ranks), width)
     assert len(bar.plain) == width
     assert abs(bar.plain.count("░") - width * units[0] / sum(units)) <= 1
 
 
-def test_plain_values_keep_numbers_and_write_times_labels_enums_and_bytes_as_text() -> None:
-    snapshot = snapshot_pb2.Snapshot(
-        id="7", model_version=2**60, origin=snapshot_pb2.SNAPSHOT_ORIGIN_IMPORTED, sha256=b"\x01\xff"
-    )
-    snapshot.classes.texts.values.extend(["a", "b"])
-    snapshot.create_time.FromJsonString("2026-11-16T01:02:03Z")
-    plain = to_plain(snapshot)
-    assert plain["model_version"] == 2**60 and plain["sha256"] == "01ff" and plain["origin"] == "imported"
+def test_plain_values_keep_numbers_and_labels_and_write_times_as_text() -> None:
+    created = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
+    plain = to_plain(Snapshot(id="7", model_version=2**60, classes=("a", "b"), create_time=created))
+    assert plain["model_version"] == 2**60 and plain["id"] == "7"
     assert plain["classes"] == ["a", "b"] and plain["create_time"] == "2026-11-16T01:02:03Z"
     assert plain["damaged"] is False
 
 
-def test_plain_values_leave_out_what_is_absent_and_read_maps_and_time_spans() -> None:
-    progress = episode_pb2.Progress(phase=1)
-    assert "loss" not in to_plain(progress) and "time_left" not in to_plain(progress)
-    progress.time_left.FromMilliseconds(1500)
-    assert to_plain(progress)["time_left"] == 1.5
-    assert to_plain(learner_pb2.LearnerConfig(overrides={"a": "1"}))["overrides"] == {"a": "1"}
-    assert to_plain(label_pb2.Label(number=-3)) == -3
-    assert to_plain(episode_pb2.EpisodeStatistics(recruited={"hidden": 4}))["recruited"] == {"hidden": 4}
+def test_plain_values_leave_out_what_is_absent_and_keep_maps() -> None:
+    assert {"loss", "time_left"}.isdisjoint(to_plain(Progress(phase=1)))
+    assert to_plain(Progress(time_left=1.5))["time_left"] == 1.5
+    assert to_plain(LearnerConfig(overrides={"a": "1"}))["overrides"] == {"a": "1"}
+    assert to_plain(EpisodeStatistics(classes=(-3,), recruited={"hidden": 4})) | {"memories": None} == {
+        "examples": 0,
+        "classes": [-3],
+        "new_classes": [],
+        "phase_losses": [],
+        "training_time": 0.0,
+        "examples_per_second": 0.0,
+        "layers": [],
+        "memories": None,
+        "recruited": {"hidden": 4},
+    }
 
 
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        ({"closed": episode_pb2.EpisodeClosed(closed_by=episode_pb2.CLOSED_BY_CUT, examples=5)}, "closed by cut, 5"),
-        ({"started": episode_pb2.EpisodeStarted(attempt=2, attempts=3)}, "try 2 of 3"),
-        ({"learned": episode_pb2.EpisodeLearned(model_version=9)}, "version 9"),
-        ({"parked": episode_pb2.EpisodeParked(detail="too [big]")}, "parked: too [big]"),
-        ({"discarded": episode_pb2.EpisodeDiscarded(reason=episode_pb2.DISCARD_REASON_OPERATOR)}, "operator"),
+        ({"closed": EpisodeClosed(closed_by="cut", examples=5)}, "closed by cut, 5"),
+        ({"started": EpisodeStarted(attempt=2, attempts=3)}, "attempt 2 of 3"),
+        ({"learned": EpisodeLearned(model_version=9)}, "version 9"),
+        ({"parked": EpisodeParked(detail="too [big]")}, "parked: too [big]"),
+        ({"discarded": EpisodeDiscarded(reason="operator")}, "operator"),
     ],
 )
-def test_events_are_told_in_a_line(event: dict[str, object], said: str) -> None:
-    told = describe_event(episode_pb2.EpisodeEvent(episode=3, **event))  # type: ignore[arg-type]
-    assert told is not None and said in told.plain and "episode 3" in told.plain
+def test_events_are_described_in_a_line(event: dict[str, object], said: str) -> None:
+    described = describe_event(EpisodeEvent(episode=3, **event))  # type: ignore[arg-type]
+    assert described is not None and said in described.plain and "episode 3" in described.plain
 
 
 def test_learning_shows_what_is_sent_durable_and_learned_and_how_far_each_episode_is() -> None:
     learned, training = EpisodeState(3), EpisodeState(5)
-    learned.apply(episode_pb2.EpisodeEvent(episode=1, closed=episode_pb2.EpisodeClosed(examples=40)))
-    statistics = episode_pb2.EpisodeStatistics(examples=40, phase_losses=[1.0, 0.5])
-    learned.apply(
-        episode_pb2.EpisodeEvent(episode=1, learned=episode_pb2.EpisodeLearned(model_version=7, statistics=statistics))
-    )
-    progress = episode_pb2.Progress(phase=2, phases=3, loss=0.25, examples_per_second=1234, fraction=0.5)
-    progress.time_left.FromSeconds(75)
-    training.apply(episode_pb2.EpisodeEvent(episode=2, closed=episode_pb2.EpisodeClosed(examples=60)))
-    training.apply(episode_pb2.EpisodeEvent(episode=2, started=episode_pb2.EpisodeStarted(phase=1, phases=3)))
-    training.apply(episode_pb2.EpisodeEvent(episode=2, progress=progress))
+    learned.apply(EpisodeEvent(episode=1, closed=EpisodeClosed(examples=40)))
+    statistics = EpisodeStatistics(examples=40, phase_losses=(1.0, 0.5))
+    learned.apply(EpisodeEvent(episode=1, learned=EpisodeLearned(model_version=7, statistics=statistics)))
+    progress = Progress(phase=2, phases=3, loss=0.25, examples_per_second=1234, fraction=0.5, time_left=75)
+    training.apply(EpisodeEvent(episode=2, closed=EpisodeClosed(examples=60)))
+    training.apply(EpisodeEvent(episode=2, started=EpisodeStarted(phase=1, phases=3)))
+    training.apply(EpisodeEvent(episode=2, progress=progress))
     stream: Any = SimpleNamespace(
         episodes=[learned, training], examples_sent=100, examples_acknowledged=80, stream_id="s/1", resumptions=1
     )
@@ -91,7 +105,7 @@ def test_learning_shows_what_is_sent_durable_and_learned_and_how_far_each_episod
 
 
 def test_progress_is_no_line_of_its_own() -> None:
-    assert describe_event(episode_pb2.EpisodeEvent(progress=episode_pb2.Progress())) is None
+    assert describe_event(EpisodeEvent(progress=Progress())) is None
 
 
 def test_sizes_and_times_are_written_for_people() -> None:
@@ -104,7 +118,7 @@ def test_options_of_the_command_itself_may_come_last_unless_a_command_has_its_ow
     assert hoist(["learn", "iris", "--address=h:1"]) == ["--address=h:1", "learn", "iris"]
     assert hoist(["serve", "--insecure"]) == ["serve", "--insecure"]
     assert hoist(["--json", "benchmark", "paper", "--json"]) == ["--json", "benchmark", "paper", "--json"]
-    assert hoist(["forget", "--", "--json"]) == ["forget", "--", "--json"]
+    assert hoist(["class", "forget", "--", "--json"]) == ["class", "forget", "--", "--json"]
 
 
 @given(labels=st.lists(st.integers(0, 5), min_size=1, max_size=60), per_episode=st.integers(0, 7))

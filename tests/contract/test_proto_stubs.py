@@ -38,7 +38,7 @@ def test_committed_stubs_are_exactly_what_the_generator_writes() -> None:
 
 def test_check_fails_and_names_the_stub_when_a_proto_has_changed(copied_protos: Path) -> None:
     proto = copied_protos / "sharp/v1/label.proto"
-    proto.write_text(proto.read_text(encoding="utf-8").replace("int64 number = 2;", "int64 number = 3;"), "utf-8")
+    proto.write_text(proto.read_text(encoding="utf-8").replace("int64 integer = 2;", "int64 integer = 3;"), "utf-8")
     result = check(copied_protos)
     assert result.returncode == 1
     assert "different: sharp/v1/label_pb2.py\n" in result.stderr
@@ -60,7 +60,7 @@ def test_check_fails_with_the_place_when_a_proto_is_not_valid(copied_protos: Pat
     assert "Traceback" not in result.stderr
 
 
-def test_generator_mends_what_check_complains_about(copied_protos: Path) -> None:
+def test_generator_fixes_what_check_complains_about(copied_protos: Path) -> None:
     (copied_protos / "sharp/v1/label_pb2.pyi").rename(copied_protos / "sharp/v1/gone_pb2.pyi")
     command = [sys.executable, str(PROTO_ROOT / "generate.py"), "--root", str(copied_protos)]
     subprocess.run(command, capture_output=True, check=True)

@@ -18,9 +18,9 @@ from demo.picture import picture
 from demo.plain_network import PlainNetwork
 from demo.record import Episode, Record
 from demo.report import page
-from demo.server import Server, ServerFailed
 from demo.story import Story
 from demo.view import Lesson, View
+from devtools.server_process import ServerProcess, ServerProcessError
 from sharp_engine import preset
 
 
@@ -58,7 +58,7 @@ def test_a_broken_promise_is_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Record, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record.promise("the predictions are the same", False, "they are not")
-    monkeypatch.setattr(Story, "tell", lambda story: record)
+    monkeypatch.setattr(Story, "run", lambda story: record)
     assert command.main(["--report", str(tmp_path / "report.html")]) == 1
     assert "not every promise held" in capsys.readouterr().out
     assert 'class="broken"><td>✗' in (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -117,8 +117,8 @@ def test_the_view_needs_no_terminal(record: Record) -> None:
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("no folder")
-    with Server(tmp_path) as server, pytest.raises(ServerFailed, match="does not serve: .+"):
-        server.start()
+    with pytest.raises(ServerProcessError, match="does not serve: .+"):
+        ServerProcess(tmp_path, as_command=True).start()
 
 
 def test_the_plain_network_learns_and_then_forgets() -> None:

@@ -24,7 +24,7 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 SECONDS_TO_START = 180.0
 
 
-class Unfit(RuntimeError):  # noqa: N818 (says what is the matter)
+class Unfit(RuntimeError):  # noqa: N818 (says what is wrong)
     """This machine can't build images."""
 
 

@@ -235,7 +235,9 @@ class Checks:
 def _next_version(folder: Path) -> Path:
     """A copy of the sources under another version: what an upgrade brings."""
     shutil.rmtree(folder, ignore_errors=True)
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "tests", "benchmarks", "docs")
+    ignored = shutil.ignore_patterns(
+        ".*", "__pycache__", "tests", "benchmarks", "reliability", "devtools", "demo", "docs"
+    )
     shutil.copytree(ROOT, folder, ignore=ignored)
     shutil.copy(ROOT / ".dockerignore", folder)
     for name, before, after in (

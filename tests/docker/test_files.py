@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from sharp_cli.health import READINESS
 from sharp_server import config_options, resolve_config
-from sharp_server.config import StopConfig
+from sharp_server.config.model import StopConfig
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()

@@ -20,7 +20,9 @@ import promql_parser
 import pytest
 import yaml
 
-from tests.server.running import Server, environment
+from devtools.server_process import ONE_THREAD, clone_environment
+from sharp_server.storage.sqlite.schema import FORMAT
+from tests.server.running import Server
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -36,13 +38,14 @@ class Operator:
     def bash(self, script: str) -> str:
         paths = [sysconfig.get_path("scripts"), os.environ["PATH"]]
         variables = {"SHARP_ADDRESS": f"localhost:{self.server.port}", "PATH": os.pathsep.join(paths)}
-        variables["PYTHONPATH"] = os.pathsep.join(
-            [environment()["PYTHONPATH"], str(ROOT / "client"), str(ROOT / "cli")]
-        )
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script], cwd=self.folder, env={**environment(), **variables},
-            capture_output=True, text=True, timeout=240,
-        )  # fmt: skip
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=self.folder,
+            env=clone_environment({**ONE_THREAD, **variables}),
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
         assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
         return done.stdout
 
@@ -80,15 +83,16 @@ def test_the_recipes_run_from_start_to_back_up_and_from_restore_to_roll_back(ope
     # Roll back: what a newer version wrote is refused, and left as it is.
     assert operator.server.stop() == 0
     data = operator.folder / "new" / "data"
-    _set_format(data / "journal.db", 2)
+    _set_format(data / "journal.db", FORMAT + 1)
     files = {path: path.read_bytes() for path in data.rglob("*.safetensors")}
     operator.server.start(wait=False)
     assert operator.server.process.wait(60) == 1
-    assert "the journal has format 2, this server reads 1" in operator.server.log.read_text()
+    said = f"the journal has format {FORMAT + 1}, this server reads {FORMAT}"
+    assert said in operator.server.log.read_text() and said in TEXT
     assert files and all(path.read_bytes() == held for path, held in files.items())
 
     # Upgrade: another process on the same folder.
-    _set_format(data / "journal.db", 1)
+    _set_format(data / "journal.db", FORMAT)
     operator.server.start()
     assert operator.evaluated() == learned
 

@@ -100,5 +100,5 @@ def check_shown(code: str) -> None:
         if words[0] == "make":
             assert words[1] in targets, f"no such target: {line}"
         for word in words[1:]:
-            if re.match(r"(docker|docs|examples|benchmarks)/", word):
+            if re.match(r"(docker|docs|examples|benchmarks|reliability)/", word):
                 assert (ROOT / word).exists(), f"no such file: {line}"

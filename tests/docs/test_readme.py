@@ -1,4 +1,4 @@
-"""The README's tables are what the results say, and its picture is there. Another test runs its code blocks."""
+"""The documents' tables are what the results say, and the picture is there. Another test runs their code blocks."""
 
 from __future__ import annotations
 
@@ -9,29 +9,36 @@ from typing import Any
 
 import pytest
 
-from benchmarks import readme
+from benchmarks.reporting import measured_tables
+from benchmarks.reporting.measured_tables import BENCHMARKS, DOCUMENTS, README, TABLES
 
-TEXT = readme.README.read_text(encoding="utf-8")
-
-
-def test_the_measured_tables_are_those_of_the_results() -> None:
-    assert readme.rendered(TEXT, readme.load()) == TEXT, "run `make readme`"
+TEXT = README.read_text(encoding="utf-8")
 
 
-def test_there_is_a_place_for_every_table() -> None:
-    for name in readme.TABLES:
-        assert TEXT.count(f"<!-- {name} -->") == TEXT.count(f"<!-- /{name} -->") == 1
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_the_measured_tables_are_those_of_the_results(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert measured_tables.rendered(text, measured_tables.load()) == text, "run `make readme`"
+    assert "Not measured yet." not in text
+
+
+def test_there_is_one_place_for_every_table() -> None:
+    assert sorted(name for names in DOCUMENTS.values() for name in names) == sorted(TABLES)
+    for document, names in DOCUMENTS.items():
+        text = document.read_text(encoding="utf-8")
+        for name in TABLES:
+            assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == int(name in names)
 
 
 def test_pictures_are_in_the_repository() -> None:
     pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", TEXT)
     assert pictures
     for picture in pictures:
-        assert (readme.ROOT / picture).read_text(encoding="utf-8").startswith("<svg")
+        assert (measured_tables.ROOT / picture).read_text(encoding="utf-8").startswith("<svg")
 
 
 def test_the_text_names_the_figures_of_the_picture() -> None:
-    picture = (readme.ROOT / "docs" / "images" / "learning-without-forgetting.svg").read_text(encoding="utf-8")
+    picture = (measured_tables.ROOT / "docs" / "images" / "learning-without-forgetting.svg").read_text(encoding="utf-8")
     label = re.search(r'aria-label="([^"]*)"', picture)
     assert label is not None
     sharp, plain = re.findall(r"[\d.]+ %", label[1])
@@ -40,7 +47,7 @@ def test_the_text_names_the_figures_of_the_picture() -> None:
 
 @pytest.fixture
 def run() -> dict[str, Any]:
-    run: dict[str, Any] = json.loads((readme.RESULTS / "default-mnist.json").read_text(encoding="utf-8"))
+    run: dict[str, Any] = json.loads((measured_tables.RESULTS / "default-mnist.json").read_text(encoding="utf-8"))
     return {**run, "average_accuracy": 0.941, "std": {"average_accuracy": 0.004}, "seeds": [0, 1, 2]}
 
 
@@ -49,7 +56,7 @@ def test_runs_of_one_scenario_share_a_row_and_others_have_their_own(run: dict[st
     half = {**run, "settings": {**run["settings"], "memory": "half"}, "seeds": [0]}
     blurry = {**run, "settings": {**run["settings"], "blurry": {"c": 3, "eta": 0.3}}, "published": {}}
     judged_otherwise = {**run, "settings": {**run["settings"], "validate": True}}
-    lines = readme.accuracy([run, paper, half, blurry, judged_otherwise]).splitlines()
+    lines = measured_tables.accuracy([run, paper, half, blurry, judged_otherwise]).splitlines()
     assert len(lines) == 2 + 3
     assert lines[2].startswith(
         "| MNIST | **94.1** ± 0.4 (3 seeds) | **50.0** ± 0.4 (3 seeds) | 88.0 ± 1.3 | iCaRL 85.1"
@@ -62,7 +69,7 @@ def test_growth_and_snapshots_have_rows_of_their_own() -> None:
     growth = {"growth": {"episodes": 50, "cpu_ratio_last_to_third": 0.247, "target": 1.2}, "snapshot": []}
     save, load = ({"name": f"a learner: {what}", "cpu_ratio": ratio, "target": None} for what, ratio in
                   (("save", 5.72), ("load", 31.0)))  # fmt: skip
-    assert readme.speed([growth, {"growth": None, "snapshot": [save, load]}]).splitlines()[2:] == [
+    assert measured_tables.speed([growth, {"growth": None, "snapshot": [save, load]}]).splitlines()[2:] == [
         "| growing: episode 50 | 0.25 | the third episode | at most 1.2 |",
         "| snapshot: a learner: save | 5.7 | its bytes written |  |",
         "| snapshot: a learner: load | 31.0 | its bytes read |  |",
@@ -79,11 +86,34 @@ def test_a_crash_loop_tells_what_it_survived_and_what_broke() -> None:
         "tensors": 40,
         "slowest_recovery": 2.345,
     }
-    told = readme.reliability([result])
+    told = measured_tables.reliability([result])
     assert "| kills survived | 0 of 5 (3 × server, 2 × trainer) |" in told
     assert "answers wrong | 1 |" in told and "1,200 in 10 episodes" in told and "2.3 s" in told
 
 
 def test_a_table_without_results_says_so(tmp_path: Path) -> None:
-    assert readme.load(tmp_path) == []
-    assert "Not measured yet." in readme.rendered(TEXT, [])
+    assert measured_tables.load(tmp_path) == []
+    assert "Not measured yet." in measured_tables.rendered(BENCHMARKS.read_text(encoding="utf-8"), [])
+
+
+def test_the_headline_names_accuracy_speed_and_kills_once_each(run: dict[str, Any]) -> None:
+    paper = {**run, "settings": {**run["settings"], "preset": "paper"}}
+    blurry = {**run, "settings": {**run["settings"], "blurry": {"c": 3, "eta": 0.3}}, "published": {}}
+    crash = {"survived": 5, "kills": {"server": 3, "trainer": 2}}
+    assert measured_tables.headline([paper, run, blurry, crash]).splitlines()[2:] == [
+        "| accuracy in %: MNIST | **94.1** ± 0.4 (3 seeds) | SHARP in the paper: 88.0 ± 1.3 |",
+        "| kills survived without loss | 5 of 5 | the same weights, bit for bit, as undisturbed |",
+    ]
+
+
+def test_a_load_run_tells_its_worst_slice_its_failures_and_the_slopes_of_memory() -> None:
+    memory = {"last_mb": 600.4, "slope_mb": 0.25, "slope_interval_mb": [-0.1, 0.6]}
+    result = {
+        **{"rate": 800.0, "capacity": 1000.0, "seconds": 900.0, "requests": 720_000},
+        **{"p50_seconds": 0.004, "p99_seconds": 0.02, "slices": [{"p99": 0.011}, {"p99": 0.035}]},
+        **{"failures": ["Predict, load: 3 × CANCELLED"], "memory": {"front": memory, "trainer": memory}},
+    }
+    told = measured_tables.load_run([result])
+    assert "800 of 1,000 possible" in told and "15 minutes, 720,000 requests" in told
+    assert "| p99 by slice | 11.0 to 35.0 ms |" in told and "3 × CANCELLED" in told
+    assert "| memory of the trainer | 600 MB, +0.25 (-0.10 to +0.60) MB per minute |" in told

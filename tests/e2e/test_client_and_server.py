@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 import sharp_client
+from devtools.server_process import ServerProcess
 from sharp_client import AsyncClient, Client, Retry
-from sharp_client.testing import FakeServer
-from tests.e2e.congruence import story
 
 datasets = pytest.importorskip("sklearn.datasets")
 pytest.importorskip("sharp_server")
 
-ROOT = Path(__file__).parents[2]
 WAIT = 180.0
 """Seconds after which something is hung, on however busy a machine."""
 SETTINGS = {"training.phases": 2, "training.min_steps": 20, "memory.holdout": 0.05}
@@ -44,70 +36,15 @@ def free_port() -> int:
         return port
 
 
-class Running:
-    """A server process."""
-
-    def __init__(self, folder: Path, port: int = 0) -> None:
-        self.folder, self.port = folder, port
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> str:
-        """Start it and give its address."""
-        port_file = self.folder / "ports.json"
-        port_file.unlink(missing_ok=True)
-        settings = {
-            "data.folder": self.folder / "data",
-            "listen.port": self.port,
-            "listen.http_port": -1,
-            "listen.port_file": port_file,
-            "trainer.niceness": 0,
-        }
-        command = [sys.executable, "-m", "sharp_server"]
-        for name, value in settings.items():
-            command += ["--set", f"{name}={value}"]
-        path = os.pathsep.join(str(ROOT / part) for part in ("client", "server", "cli", "proto", "."))
-        environment = {**os.environ, "PYTHONPATH": path}
-        with (self.folder / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=ROOT)
-        deadline = time.monotonic() + WAIT
-        while not port_file.exists():
-            assert self.process.poll() is None, (self.folder / "server.log").read_text()
-            assert time.monotonic() < deadline, "the server did not start in time"
-            time.sleep(0.05)
-        return f"127.0.0.1:{json.loads(port_file.read_text())['port']}"
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
-
-    def stop(self) -> None:
-        """End it politely."""
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(30)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(10)
-
-
-@contextmanager
-def running(folder: Path, port: int = 0) -> Iterator[tuple[Running, str]]:
-    server = Running(folder, port)
-    try:
-        yield server, server.start()
-    finally:
-        server.stop()
+def server_on(folder: Path, port: int = 0) -> ServerProcess:
+    return ServerProcess(folder, {"listen.port": port, "trainer.niceness": 0})
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server that all tests of this module share, each with learners of its own."""
-    with running(tmp_path_factory.mktemp("server")) as (_, found):
-        yield found
+    with server_on(tmp_path_factory.mktemp("server")).start() as server:
+        yield server.address
 
 
 def test_predictions_over_the_wire_equal_those_of_the_engine_called_directly(address: str) -> None:
@@ -136,7 +73,7 @@ def test_predictions_over_the_wire_equal_those_of_the_engine_called_directly(add
         assert learner.evaluate(x[1200:], y[1200:]).accuracy > 0.85
 
 
-def test_numbers_as_bytes_and_as_floats_are_the_same_input(address: str) -> None:
+def test_bytes_and_floats_are_the_same_input(address: str) -> None:
     x, y = digits()
     grey = np.round(x * 255).astype(np.uint8).reshape(-1, 8, 8)
     with Client(address) as sharp:
@@ -193,17 +130,6 @@ def test_errors_of_the_server_come_as_their_exceptions(address: str) -> None:
                 stream.end_episode().wait(WAIT)
 
 
-def test_the_fake_server_behaves_as_a_real_one(address: str, tmp_path: Path) -> None:
-    for name in ("real", "fake"):
-        (tmp_path / name).mkdir()
-    with Client(address) as sharp:
-        real = story(sharp, tmp_path / "real")
-    with FakeServer().client() as sharp:
-        fake = story(sharp, tmp_path / "fake")
-    different = {key: (real[key], fake[key]) for key in real if real[key] != fake[key]}
-    assert not different and "nothing failed" not in str(real)
-
-
 def test_the_asyncio_client_teaches_and_asks_at_the_same_time(address: str) -> None:
     x, y = digits()
 
@@ -240,10 +166,10 @@ def test_the_command_teaches_evaluates_and_shows(address: str) -> None:
     assert run("snapshot", "list", "-l", "iris")[0]["snapshots"]
 
 
-def test_a_client_goes_on_by_itself_after_the_server_was_killed_in_mid_stream(tmp_path: Path) -> None:
+def test_a_client_continues_by_itself_after_the_server_was_killed_in_mid_stream(tmp_path: Path) -> None:
     x, y = digits()
-    with running(tmp_path, free_port()) as (server, address):
-        with Client(address, retry=Retry(attempts=20, resume_for=WAIT)) as sharp:
+    with server_on(tmp_path, free_port()).start() as server:
+        with Client(server.address, retry=Retry(attempts=20, resume_for=WAIT)) as sharp:
             learner = sharp.learner("survivor")
             learner.create(overrides=SETTINGS)
             with learner.learn() as stream:

@@ -86,7 +86,7 @@ def test_no_file_holds_a_forgotten_class_and_no_answer_names_it(serve: Callable[
         stream.send(planted("b", 1, 1), ["b"])
         stream.end()
         stream.wait_event("parked")
-    server.create("long", **{**INPUTS, "training__phases": "6", "training__least_steps": "200"})
+    server.create("long", **{**INPUTS, "training__phases": "6", "training__min_steps": "200"})
     with server.stream("long", "under-way") as stream:
         stream.send(*two("a", "b", 2))
         stream.end()

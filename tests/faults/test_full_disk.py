@@ -80,8 +80,7 @@ def test_batches_are_refused_predictions_go_on_and_the_producer_recovers_by_itse
         give_room(front)
         assert report.wait(60).learned is not None
         call.close()
-    learned = report.learned
-    assert learned is not None and learned.statistics.examples == 60 * acknowledged
+    assert report.statistics is not None and report.statistics.examples == 60 * acknowledged
     assert server.learner("full").status.backlog.bytes == 0
     assert not list((Path(server.folder) / "data").rglob("*.tmp"))
     assert "Traceback" not in server.log.read_text()

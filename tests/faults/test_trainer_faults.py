@@ -117,7 +117,7 @@ def test_running_out_of_memory_parks_the_episode(server: Server) -> None:
 
 
 def test_a_trainer_that_dies_and_then_hangs_parks_the_episode(server: Server) -> None:
-    server.create("slow", training__phases="1", training__least_steps="100000")
+    server.create("slow", training__phases="1", training__min_steps="100000")
     version = server.learner("good").status.model_version
     with server.stream("slow") as stream:
         stream.send(*blobs("ab", each=100))

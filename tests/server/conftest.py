@@ -26,15 +26,12 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
     yield start
     for server in servers:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
+        if server.running:
+            server.kill()
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for the tests of a file; each uses learners of its own."""
-    server = Server(tmp_path_factory.mktemp("server")).start()
-    yield server
-    if server.process.poll() is None:
-        server.stop()
+    with Server(tmp_path_factory.mktemp("server")).start() as server:
+        yield server

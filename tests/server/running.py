@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -20,6 +16,7 @@ import numpy as np
 from google.rpc import error_details_pb2  # type: ignore[import-untyped]
 from grpc_status import rpc_status  # type: ignore[import-untyped]
 
+from devtools.server_process import ONE_THREAD, ServerProcess
 from sharp.inference import open_inference_pb2_grpc
 from sharp.v1 import (
     admin_pb2,
@@ -35,7 +32,6 @@ from sharp.v1 import (
     tensor_pb2,
 )
 
-ROOT = Path(__file__).parents[2]
 SECONDS = 180.0
 """After this long something hangs, on however busy a machine."""
 OPTIONS: list[tuple[str, Any]] = [
@@ -53,75 +49,46 @@ SMALL = {
 """Settings of a learner of vectors that learns in a moment."""
 
 
-class Server:
-    """A server process and stubs for its services."""
+class Server(ServerProcess):
+    """A server process and stubs for its services. Settings are keywords with __ for the dot."""
 
     def __init__(self, folder: Path, **settings: object) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self.port_file = folder / "ports.json"
-        self.settings: dict[str, object] = {
-            "data.folder": folder / "data",
-            "listen.port": 0,
-            "listen.http_port": 0,
-            "listen.port_file": self.port_file,
+        for_tests = {
+            "http.enabled": True,
+            "http.port": 0,
             "trainer.retry_seconds": 0.1,
             "trainer.niceness": 0,
             "stop.grace_seconds": 5,
             **{key.replace("__", "."): value for key, value in settings.items()},
         }
-        self.log = folder / "server.log"
+        super().__init__(folder, for_tests, environment=ONE_THREAD)
         self.token: str | None = None
 
-    def start(self, wait: bool = True) -> Server:
-        self.port_file.unlink(missing_ok=True)
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=environment())
-        if wait:
-            deadline = time.monotonic() + SECONDS
-            while not self.port_file.exists():
-                assert self.process.poll() is None, self.log.read_text()[-3000:]
-                assert time.monotonic() < deadline, self.log.read_text()[-3000:]
-                time.sleep(0.02)
-            ports = json.loads(self.port_file.read_text())
-            self.port, self.http_port = ports["port"], ports["http_port"]
-            self.connect()
-        return self
-
-    def command(self) -> list[str]:
-        flags = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
-        return [sys.executable, "-m", "sharp_server", *flags]
+    def wait_until_ready(self, seconds: float = SECONDS) -> None:
+        super().wait_until_ready(seconds)
+        self.connect()
 
     def connect(self) -> None:
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.port}", OPTIONS)
+        self.channel = grpc.insecure_channel(self.address, OPTIONS)
         self.learning = learning_pb2_grpc.LearningStub(self.channel)
         self.prediction = prediction_pb2_grpc.PredictionStub(self.channel)
         self.admin = admin_pb2_grpc.AdminStub(self.channel)
         self.inference = open_inference_pb2_grpc.GRPCInferenceServiceStub(self.channel)
 
     def kill(self) -> None:
-        self.channel.close()
-        self.process.kill()
-        self.process.wait()
+        self._disconnect()
+        super().kill()
 
-    def stop(self) -> int:
-        if hasattr(self, "channel"):
-            self.channel.close()
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(SECONDS)
+    def stop(self, seconds: float = SECONDS) -> int:
+        self._disconnect()
+        return super().stop(seconds)
 
     def restart(self) -> None:
         self.start()
 
-    def trainer_pid(self) -> int:
-        """The trainer process, found among the server's children."""
-        for child in _children(self.process.pid):
-            with contextlib.suppress(OSError):
-                words = Path(f"/proc/{child}/cmdline").read_bytes()
-                if b"spawn_main" in words:
-                    return child
-        raise AssertionError("there is no trainer")
+    def _disconnect(self) -> None:
+        if hasattr(self, "channel"):
+            self.channel.close()
 
     # ---- short forms --------------------------------------------------------------------------------------------
 
@@ -229,17 +196,6 @@ class Stream:
         return answer
 
 
-def environment() -> dict[str, str]:
-    paths = [str(ROOT), str(ROOT / "server"), str(ROOT / "proto")]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("SHARP_")}
-    return {**kept, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-
-
-def _children(pid: int) -> list[int]:
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(word) for word in path.read_text().split()]
-
-
 def tensor(x: np.ndarray[Any, Any]) -> tensor_pb2.Inputs:
     dtype = tensor_pb2.DTYPE_UINT8 if x.dtype == np.uint8 else tensor_pb2.DTYPE_FLOAT32
     if x.dtype != np.uint8:
@@ -250,12 +206,12 @@ def tensor(x: np.ndarray[Any, Any]) -> tensor_pb2.Inputs:
 def labels(y: list[Any]) -> label_pb2.Labels:
     if y and isinstance(y[0], str):
         return label_pb2.Labels(texts=label_pb2.TextLabels(values=y))
-    return label_pb2.Labels(numbers=label_pb2.NumberLabels(values=[int(v) for v in y]))
+    return label_pb2.Labels(integers=label_pb2.IntegerLabels(values=[int(v) for v in y]))
 
 
 def answered(response: prediction_pb2.PredictResponse) -> list[Any]:
     kind = response.labels.WhichOneof("kind")
-    return list(response.labels.texts.values if kind == "texts" else response.labels.numbers.values)
+    return list(response.labels.texts.values if kind == "texts" else response.labels.integers.values)
 
 
 def blobs(classes: Iterable[Any], each: int = 40, features: int = 12, seed: int = 0) -> tuple[Any, list[Any]]:

@@ -43,7 +43,7 @@ def test_digits_in_five_episodes_are_answered_exactly_as_by_the_engine_itself(se
     np.testing.assert_array_equal(np.array(answer.distances, np.float32), direct.distance)
     np.testing.assert_array_equal(np.array(answer.novelties, np.float32), direct.novelty)
     for i, details in enumerate(answer.details):
-        assert [score.label.number for score in details.top_classes] == direct.top_labels[i]
+        assert [score.label.integer for score in details.top_classes] == direct.top_labels[i]
         assert [memory.episode for memory in details.nearest_memories] == direct.memory_episode[i].tolist()
     assert (answer.model_version, answer.episodes_learned) == (5, 5)
 

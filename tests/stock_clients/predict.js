@@ -20,11 +20,11 @@ client.Predict({ learner, inputs: { tensor } }, { deadline }, (error, answer) =>
     console.error(error.message);
     process.exit(1);
   }
-  console.log(JSON.stringify(answer.labels.numbers.values));
+  console.log(JSON.stringify(answer.labels.integers.values));
   // The same again over one long call, two questions at once.
   const labels = [];
   const call = client.PredictStream({ deadline });
-  call.on("data", (message) => labels.push([message.id, message.response.labels.numbers.values.length]));
+  call.on("data", (message) => labels.push([message.id, message.response.labels.integers.values.length]));
   call.on("error", (failure) => {
     console.error(failure.message);
     process.exit(1);

@@ -1,4 +1,4 @@
-"""Stock clients against a real server: `python tests/stock_clients/run.py [--only NAME …] [--work FOLDER]`.
+"""Stock clients against a real server: `python -m tests.stock_clients.run [--only NAME …] [--work FOLDER]`.
 
 Starts a server, teaches it digits, and lets tritonclient, grpc-requests and @grpc/grpc-js each predict some of them.
 Each client has an environment of its own in the work folder, made on the first run (which needs pip and npm). Exit code
@@ -15,9 +15,9 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from devtools.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -25,8 +25,6 @@ PACKAGES = {"tritonclient": ["tritonclient[grpc]"], "grpc-requests": ["grpc-requ
 SCRIPTS = {"tritonclient": "open_inference.py", "grpc-requests": "by_reflection.py"}
 NODE_PACKAGES = ["@grpc/grpc-js", "@grpc/proto-loader"]
 NAMES = (*PACKAGES, "grpc-js")
-
-sys.path[:0] = [str(ROOT / part) for part in ("client", "proto")]
 
 
 def main(arguments: list[str]) -> int:
@@ -39,13 +37,13 @@ def main(arguments: list[str]) -> int:
     names = options.only or NAMES
     commands = {name: prepare(name, options.work) for name in names}
     failed = False
-    with tempfile.TemporaryDirectory() as folder, running_server(Path(folder)) as address:
+    with tempfile.TemporaryDirectory() as folder, ServerProcess(Path(folder)).start() as server:
         examples = Path(folder) / "examples.json"
-        expected = teach(address, examples)
+        expected = teach(server.address, examples)
         for name, command in commands.items():
             started = time.monotonic()
             environment = {**os.environ, "NODE_PATH": str(options.work / "node" / "node_modules")}
-            words = [*command, address, "digits", str(examples)]
+            words = [*command, server.address, "digits", str(examples)]
             if name == "grpc-js":
                 words.append(str(ROOT / "proto"))
             done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
@@ -76,34 +74,6 @@ def prepare(name: str, work: Path) -> list[str]:
         subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES[name]], check=True)
         ready.touch()
     return [str(folder / "bin" / "python"), str(HERE / SCRIPTS[name])]
-
-
-@contextmanager
-def running_server(folder: Path) -> Iterator[str]:
-    """Start a server on a free port and give its address."""
-    port_file, log = folder / "ports.json", folder / "server.log"
-    settings = {
-        "listen.port": 0,
-        "listen.http_port": -1,
-        "listen.port_file": port_file,
-        "data.folder": folder / "data",
-    }
-    command = [sys.executable, "-m", "sharp_server"]
-    for name, value in settings.items():
-        command += ["--set", f"{name}={value}"]
-    path = os.pathsep.join(str(ROOT / part) for part in ("server", "client", "proto", "."))
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": path})
-    try:
-        deadline = time.monotonic() + 60
-        while not port_file.exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"the server did not start:\n{log.read_text()}")
-            time.sleep(0.1)
-        yield f"127.0.0.1:{json.loads(port_file.read_text())['port']}"
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 def teach(address: str, examples: Path) -> list[int]:

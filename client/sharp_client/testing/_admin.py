@@ -32,11 +32,11 @@ class AdminMethods:
     learners: dict[str, FakeLearner]
 
     def find(self, name: str) -> FakeLearner:
-        """Find a learner."""
+        """Find a learner by name."""
         raise NotImplementedError
 
     def create(self, name: str, config: learner_pb2.LearnerConfig) -> FakeLearner:
-        """Make a learner."""
+        """Create a learner."""
         raise NotImplementedError
 
     def do_CreateLearner(
@@ -69,7 +69,7 @@ class AdminMethods:
     def do_ForgetClass(self, request: learner_admin_pb2.ForgetClassRequest) -> learner_admin_pb2.ForgetClassResponse:
         learner, label = self.find(request.learner), decode_label(request.label)
         if label not in learner.classes and label not in learner.forgotten:
-            raise refuse(ClassNotFoundError, f"{learner.name} has never met {label!r}", label=label)
+            raise refuse(ClassNotFoundError, f"{learner.name} does not know {label!r}", label=label)
         known = learner.classes.pop(label, None)
         learner.forgotten.add(label)
         learner.model_version += known is not None
@@ -139,14 +139,14 @@ class AdminMethods:
         self, requests: list[snapshot_pb2.ImportSnapshotRequest]
     ) -> snapshot_pb2.ImportSnapshotResponse:
         if not requests or not requests[0].HasField("header") or any(part.HasField("header") for part in requests[1:]):
-            raise refuse(UnexpectedMessageError, "one header comes first", expected="header", found="chunk")
+            raise refuse(UnexpectedMessageError, "the header comes first", expected="header", found="chunk")
         header, data = requests[0].header, b"".join(part.chunk for part in requests[1:])
         if len(data) != header.size_bytes:
-            raise refuse(SnapshotMalformedError, "not of the announced size", defect="size")
+            raise refuse(SnapshotMalformedError, "the size is not the announced one", defect="size")
         found = hashlib.sha256(data)
         if header.sha256 and found.digest() != header.sha256:
             expected = header.sha256.hex()
-            raise refuse(ChecksumMismatchError, "another file", expected=expected, found=found.hexdigest())
+            raise refuse(ChecksumMismatchError, "not the announced SHA-256", expected=expected, found=found.hexdigest())
         FakeLearner.read(data)
         created = header.learner not in self.learners
         learner = self.create(header.learner, learner_pb2.LearnerConfig()) if created else self.find(header.learner)
@@ -175,7 +175,8 @@ class AdminMethods:
         self, request: parked_pb2.RetryParkedEpisodeRequest
     ) -> parked_pb2.RetryParkedEpisodeResponse:
         learner = self.find(request.learner)
-        learner.events += learner.learn(self._parked(request.learner, request.episode))
+        episode = self._parked(request.learner, request.episode)
+        learner.record(episode, learner.learn(episode))
         return parked_pb2.RetryParkedEpisodeResponse()
 
     def do_DiscardParkedEpisode(
@@ -183,5 +184,6 @@ class AdminMethods:
     ) -> parked_pb2.DiscardParkedEpisodeResponse:
         episode = self._parked(request.learner, request.episode)
         discarded = episode_pb2.EpisodeDiscarded(reason=episode_pb2.DISCARD_REASON_OPERATOR)
-        self.find(request.learner).events.append(episode_pb2.EpisodeEvent(episode=episode.number, discarded=discarded))
+        event = episode_pb2.EpisodeEvent(episode=episode.number, discarded=discarded)
+        self.find(request.learner).record(episode, [event])
         return parked_pb2.DiscardParkedEpisodeResponse(examples=len(episode.y))

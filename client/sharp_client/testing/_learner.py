@@ -36,7 +36,7 @@ class KnownClass:
 
 @dataclass
 class Episode:
-    """Examples on their way to be learned."""
+    """Examples that wait to be learned."""
 
     x: list[Array]
     y: list[Label]
@@ -53,6 +53,7 @@ class FakeStream:
     last_sequence: int = 0
     open: Episode | None = None
     history: list[episode_pb2.EpisodeEvent] = field(default_factory=list)
+    empty_marks: list[int] = field(default_factory=list)
     owner: object = None
 
 
@@ -96,28 +97,31 @@ class FakeLearner:
             parked = episode_pb2.EpisodeParked(
                 reason=episode_pb2.PARK_REASON_NO_POSITIVE_PAIR, detail="no two examples share a class", attempts=1
             )
-            self.parked[episode.number] = (
-                parked_pb2.ParkedEpisode(
-                    episode=episode.number,
-                    stream_id=episode.stream_id,
-                    parked=parked,
-                    examples=len(episode.y),
-                    size_bytes=sum(x.nbytes for x in episode.x),
-                    classes=encode_labels(list(dict.fromkeys(episode.y))),
-                ),
-                episode,
+            listed = parked_pb2.ParkedEpisode(
+                episode=episode.number,
+                stream_id=episode.stream_id,
+                parked=parked,
+                examples=len(episode.y),
+                size_bytes=sum(x.nbytes for x in episode.x),
+                classes=encode_labels(list(dict.fromkeys(episode.y))),
             )
-            events.append(episode_pb2.EpisodeEvent(episode=episode.number, parked=parked))
+            listed.park_time.GetCurrentTime()
+            self.parked[episode.number] = (listed, episode)
+            events += [self._started(episode), episode_pb2.EpisodeEvent(episode=episode.number, parked=parked)]
         else:
             events += self.learn(episode)
-        for event in events:
-            event.time.GetCurrentTime()
-        stream.history += events
-        self.events += events
+        self.record(episode, events)
         return events
 
+    def record(self, episode: Episode, events: list[episode_pb2.EpisodeEvent]) -> None:
+        """Keep what happened to an episode, for watchers and for replays of its stream."""
+        for event in events:
+            event.time.GetCurrentTime()
+        self.streams[episode.stream_id].history += events
+        self.events += events
+
     def learn(self, episode: Episode) -> list[episode_pb2.EpisodeEvent]:
-        """Learn an episode and tell how it went."""
+        """Learn an episode; returns its events."""
         x = np.concatenate(episode.x).reshape(len(episode.y), -1)
         new = [label for label in dict.fromkeys(episode.y) if label not in self.classes]
         self.episodes_learned += 1
@@ -130,7 +134,6 @@ class FakeLearner:
             self.forgotten.discard(label)
         self.model_version += 1
         self.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
-        started = episode_pb2.EpisodeStarted(attempt=1, attempts=3, phase=1, phases=2, examples=len(episode.y))
         progress = episode_pb2.Progress(phase=2, phases=2, epoch=1, epochs=1, loss=0.25, fraction=0.5)
         statistics = episode_pb2.EpisodeStatistics(
             examples=len(episode.y),
@@ -144,18 +147,22 @@ class FakeLearner:
             model_version=self.model_version, statistics=statistics, episodes_learned=self.episodes_learned
         )
         return [
-            episode_pb2.EpisodeEvent(episode=episode.number, started=started),
+            self._started(episode),
             episode_pb2.EpisodeEvent(episode=episode.number, progress=progress),
             episode_pb2.EpisodeEvent(episode=episode.number, learned=learned),
         ]
 
+    def _started(self, episode: Episode) -> episode_pb2.EpisodeEvent:
+        started = episode_pb2.EpisodeStarted(attempt=1, attempts=3, phase=1, phases=2, examples=len(episode.y))
+        return episode_pb2.EpisodeEvent(episode=episode.number, started=started)
+
     def require_classes(self) -> None:
-        """Refuse to answer where there is nothing to answer with."""
+        """Refuse to answer before anything was learned."""
         if not self.classes:
             raise refuse(NothingLearnedError, f"{self.name} has learned nothing yet", learner=self.name)
 
     def distances(self, x: Array) -> tuple[list[Label], Array]:
-        """Tell all classes, and how far each example is from their means: 0 to 2, (n, classes)."""
+        """All classes, and how far each example is from their means: 0 to 2, (n, classes)."""
         means = np.array([known.mean for known in self.classes.values()])
         squared = ((x.reshape(len(x), 1, -1) - means[None]) ** 2).mean(axis=2)
         return list(self.classes), 2 * squared / (1 + squared)
@@ -206,10 +213,10 @@ class FakeLearner:
                 return content
         except (ValueError, KeyError, TypeError):
             pass
-        raise refuse(SnapshotMalformedError, "this is no snapshot", defect="format")
+        raise refuse(SnapshotMalformedError, "not a snapshot", defect="format")
 
     def restore(self, data: bytes) -> None:
-        """Become what a file holds, under the next version."""
+        """Load a file as the next version."""
         content = self.read(data)
         self.classes = {
             label: KnownClass(**known) for label, known in content["classes"] if label not in self.forgotten
@@ -219,10 +226,10 @@ class FakeLearner:
         self.model_version += 1
         self.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
 
-    # What it looks like.
+    # Descriptions.
 
     def layers(self) -> list[statistics_pb2.LayerStatistics]:
-        """Make up a layer that fills by a twelfth with each episode."""
+        """Invent a layer that fills by a twelfth with each episode."""
         per_episode = UNITS // 12
         used = min(UNITS, per_episode * self.episodes_learned)
         ranks = [statistics_pb2.RankCount(rank=0, units=UNITS - used)] if used < UNITS else []
@@ -241,14 +248,14 @@ class FakeLearner:
         )
 
     def status(self) -> learner_pb2.LearnerStatus:
-        """Tell what it is doing: nothing, as everything is learned at once."""
+        """What it is doing: nothing, as everything is learned at once."""
         waiting = [stream.open for stream in self.streams.values() if stream.open is not None]
         status = learner_pb2.LearnerStatus(
             state=learner_pb2.LEARNER_STATE_IDLE,
             model_version=self.model_version,
             episodes_learned=self.episodes_learned,
             layers=self.layers() if self.input_shape else [],
-            memories=self.memories(),
+            memories=self.memories() if self.model_version else None,
             backlog=learner_pb2.Backlog(
                 examples=sum(len(episode.y) for episode in waiting),
                 bytes=sum(x.nbytes for episode in waiting for x in episode.x),
@@ -261,7 +268,7 @@ class FakeLearner:
         return status
 
     def describe(self, *, short: bool = False) -> learner_pb2.Learner:
-        """Tell everything about it."""
+        """Everything about it."""
         learner = learner_pb2.Learner(
             name=self.name,
             uid=self.uid,

@@ -1,4 +1,4 @@
-"""The Learn call of the fake: one request in, some answers out."""
+"""The Learn call of the fake: one request in, some answers out, in the order that `learning.proto` fixes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from ._server import FakeServer
 
 
+def _events(events: list[episode_pb2.EpisodeEvent]) -> list[learning_pb2.LearnResponse]:
+    return [learning_pb2.LearnResponse(event=event) for event in events]
+
+
 class LearnCall:
     """One call of Learn."""
 
@@ -35,21 +39,21 @@ class LearnCall:
         self._stream: FakeStream | None = None
 
     def handle(self, request: learning_pb2.LearnRequest) -> list[learning_pb2.LearnResponse]:
-        """Take one message; raises what ends the call."""
-        fate = self._server.next_learn_fate()
-        if fate == "lost":
+        """Handle one message; raises what ends the call."""
+        fault = self._server.next_learn_fault()
+        if fault == "lost":
             raise UnavailableError("the connection was lost", code="UNAVAILABLE", retryable=True)
         kind = request.WhichOneof("message")
         if kind is None:
             raise refuse(FieldInvalidError, "the message is empty", field="message")
         if (kind == "open") != (self._stream is None):
             expected = "open" if self._stream is None else "batch or end_episode"
-            raise refuse(UnexpectedMessageError, f"{kind} came out of turn", expected=expected, found=kind)
+            raise refuse(UnexpectedMessageError, f"{kind} is not expected here", expected=expected, found=kind)
         if kind == "open":
             answers = self._open(request.open)
         else:
             answers = self._take(request)
-        if fate == "answer lost":
+        if fault == "answer lost":
             raise UnavailableError("the connection was lost", code="UNAVAILABLE", retryable=True)
         self._server.changed()
         return answers
@@ -80,10 +84,23 @@ class LearnCall:
         )
         answers = [learning_pb2.LearnResponse(opened=opened)]
         if opening.HasField("replay_after_sequence"):
-            after = opening.replay_after_sequence
-            told = {e.episode for e in stream.history if e.HasField("closed") and e.closed.last_sequence > after}
-            answers += [learning_pb2.LearnResponse(event=event) for event in stream.history if event.episode in told]
+            answers += self._replay(stream, opening.replay_after_sequence)
         return answers
+
+    def _replay(self, stream: FakeStream, after: int) -> list[learning_pb2.LearnResponse]:
+        """What became of earlier episodes and marks: closed and latest outcome of each, then the Ack that ends it."""
+        replayed: dict[int, dict[str, episode_pb2.EpisodeEvent]] = {}
+        for event in stream.history:
+            kind = event.WhichOneof("event")
+            if kind == "closed" and event.closed.last_sequence > after:
+                replayed[event.episode] = {"closed": event}
+            elif kind in ("learned", "parked", "discarded") and event.episode in replayed:
+                replayed[event.episode]["outcome"] = event
+        events = [event for episode in replayed.values() for event in episode.values()]
+        ack = learning_pb2.Ack(
+            sequence=stream.last_sequence, empty_marks=[mark for mark in stream.empty_marks if mark > after]
+        )
+        return [*_events(events), learning_pb2.LearnResponse(ack=ack)]
 
     def _take(self, request: learning_pb2.LearnRequest) -> list[learning_pb2.LearnResponse]:
         learner, stream = self._learner, self._stream
@@ -98,21 +115,26 @@ class LearnCall:
         if sequence > expected:
             raise refuse(SequenceGapError, f"{expected} is missing", expected=expected, found=sequence)
         events: list[episode_pb2.EpisodeEvent] = []
+        empty_marks: list[int] = []
         if sequence == expected:
             if is_batch:
                 events = self._store(learner, stream, request.batch)
             else:
                 events = learner.close_episode(stream, sequence, episode_pb2.CLOSED_BY_MARK)
+                empty_marks = [] if events else [sequence]
+            stream.empty_marks += empty_marks
             stream.last_sequence = sequence
-        ack = learning_pb2.LearnResponse(ack=learning_pb2.Ack(sequence=stream.last_sequence))
-        return [ack, *(learning_pb2.LearnResponse(event=event) for event in events)]
+        closed = [event for event in events if event.HasField("closed")]
+        later = [event for event in events if not event.HasField("closed")]
+        ack = learning_pb2.Ack(sequence=stream.last_sequence, empty_marks=empty_marks)
+        return [*_events(closed), learning_pb2.LearnResponse(ack=ack), *_events(later)]
 
     def _store(
         self, learner: FakeLearner, stream: FakeStream, batch: learning_pb2.Batch
     ) -> list[episode_pb2.EpisodeEvent]:
         x = read_examples(batch.inputs, learner.input_shape, self._server.batch_examples_limit)
         labels = decode_labels(batch.labels)
-        kind = label_pb2.LABEL_KIND_TEXT if batch.labels.HasField("texts") else label_pb2.LABEL_KIND_NUMBER
+        kind = label_pb2.LABEL_KIND_TEXT if batch.labels.HasField("texts") else label_pb2.LABEL_KIND_INTEGER
         if len(labels) != len(x):
             raise refuse(
                 LabelCountMismatchError, f"{len(x)} examples, {len(labels)} labels", examples=len(x), labels=len(labels)

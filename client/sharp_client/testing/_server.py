@@ -37,21 +37,21 @@ class FakeServer(AdminMethods):
         self.message_bytes_limit, self.batch_examples_limit = message_bytes_limit, batch_examples_limit
         self.learners: dict[str, FakeLearner] = {}
         self.calls: list[tuple[str, Any]] = []
-        """Every request that came, with its method."""
+        """Every request received, with its method."""
         self.stopping = False
         self._lock = threading.RLock()
         self._change = 0
         self._failures: dict[str, deque[SharpError]] = defaultdict(deque)
-        self._learn_fates: deque[str] = deque()
+        self._learn_faults: deque[str] = deque()
 
     # For the test.
 
     def client(self, **options: Any) -> Client:
-        """Give a client; options as those of Client."""
+        """Make a client; options as those of Client."""
         return Client("fake:0", transport=FakeTransport(self), **options)
 
     def async_client(self, **options: Any) -> AsyncClient:
-        """Give a client for asyncio; options as those of AsyncClient."""
+        """Make a client for asyncio; options as those of AsyncClient."""
         return AsyncClient("fake:0", transport=AsyncFakeTransport(self), **options)
 
     def serve(self, address: str = "localhost:0") -> contextlib.AbstractContextManager[str]:
@@ -67,27 +67,33 @@ class FakeServer(AdminMethods):
     def break_learn(self, after: int = 0, *, lose_answer: bool = False) -> None:
         """Break the connection of a learn stream after so many more messages.
 
-        The message after those is lost; with `lose_answer` it is taken, and what is lost is the answer. Calls add up.
+        The next message is lost; with `lose_answer` it is handled, and the answer is lost. Calls add up.
         """
-        self._learn_fates.extend(["fine"] * after + ["answer lost" if lose_answer else "lost"])
+        self._learn_faults.extend(["none"] * after + ["answer lost" if lose_answer else "lost"])
 
     # For the transports.
 
-    def next_learn_fate(self) -> str:
-        """Tell what happens to the next message of a learn stream."""
-        return self._learn_fates.popleft() if self._learn_fates else "fine"
+    def next_learn_fault(self) -> str:
+        """Decide what happens to the next message of a learn stream."""
+        return self._learn_faults.popleft() if self._learn_faults else "none"
 
     def changed(self) -> None:
-        """Let watchers look."""
+        """Wake the watchers."""
         self._change += 1
 
     def unary(self, method: str, request: Any) -> Any:
         """Answer one request."""
         with self._lock:
             self._arrive(method, request)
-            if method == "Predict":
-                return predict(self.find(request.learner), request, self.batch_examples_limit)
-            answer = getattr(self, f"do_{method}")(request)
+            try:
+                if method == "Predict":
+                    return predict(self.find(request.learner), request, self.batch_examples_limit)
+                answer = getattr(self, f"do_{method}")(request)
+            except SharpError as error:
+                learner = getattr(request, "learner", "")
+                if error.reason and learner:
+                    error.metadata = {"learner": learner, **error.metadata}
+                raise
             self.changed()
             return answer
 
@@ -101,7 +107,7 @@ class FakeServer(AdminMethods):
             return answer
 
     def handler(self, method: str) -> Callable[[Any], list[Any]]:
-        """Give what answers the requests of one call of Learn or PredictStream, one at a time."""
+        """Make the function that answers the requests of one call of Learn or PredictStream, one at a time."""
         handle = LearnCall(self).handle if method == "Learn" else self._predict_one
 
         def locked(request: Any) -> list[Any]:
@@ -134,7 +140,7 @@ class FakeServer(AdminMethods):
                 yield from handle(copy(request))
 
     def watch(self, request: learner_admin_pb2.WatchLearnerRequest) -> Callable[[], Any]:
-        """Give what tells the news of a learner. None: no news."""
+        """Make the function that returns the changes of a learner. None: no change."""
         with self._lock:
             self._arrive("WatchLearner", request)
             learner = self.find(request.name)
@@ -159,9 +165,9 @@ class FakeServer(AdminMethods):
         return self.learners[name]
 
     def create(self, name: str, config: learner_pb2.LearnerConfig) -> FakeLearner:
-        """Make a learner."""
+        """Create a learner."""
         if name in self.learners:
-            raise refuse(LearnerExistsError, f"there is a learner {name!r} already", learner=name)
+            raise refuse(LearnerExistsError, f"there already is a learner {name!r}", learner=name)
         self.learners[name] = FakeLearner(name, config)
         return self.learners[name]
 
@@ -191,7 +197,7 @@ class FakeServer(AdminMethods):
     def do_GetServerStatus(  # noqa: N802
         self, request: admin_pb2.GetServerStatusRequest
     ) -> admin_pb2.GetServerStatusResponse:
-        """Tell how the server is."""
+        """Return the state of the server."""
         limits = server_pb2.Limits(message_bytes=self.message_bytes_limit, batch_examples=self.batch_examples_limit)
         status = admin_pb2.GetServerStatusResponse(
             version="fake",

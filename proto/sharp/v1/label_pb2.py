@@ -24,21 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14sharp/v1/label.proto\x12\x08sharp.v1\"1\n\x05Label\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x10\n\x06number\x18\x02 \x01(\x03H\x00\x42\x06\n\x04kind\"b\n\x06Labels\x12%\n\x05texts\x18\x01 \x01(\x0b\x32\x14.sharp.v1.TextLabelsH\x00\x12)\n\x07numbers\x18\x02 \x01(\x0b\x32\x16.sharp.v1.NumberLabelsH\x00\x42\x06\n\x04kind\"\x1c\n\nTextLabels\x12\x0e\n\x06values\x18\x01 \x03(\t\"\x1e\n\x0cNumberLabels\x12\x0e\n\x06values\x18\x01 \x03(\x03*S\n\tLabelKind\x12\x1a\n\x16LABEL_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fLABEL_KIND_TEXT\x10\x01\x12\x15\n\x11LABEL_KIND_NUMBER\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14sharp/v1/label.proto\x12\x08sharp.v1\"2\n\x05Label\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x11\n\x07integer\x18\x02 \x01(\x03H\x00\x42\x06\n\x04kind\"d\n\x06Labels\x12%\n\x05texts\x18\x01 \x01(\x0b\x32\x14.sharp.v1.TextLabelsH\x00\x12+\n\x08integers\x18\x02 \x01(\x0b\x32\x17.sharp.v1.IntegerLabelsH\x00\x42\x06\n\x04kind\"\x1c\n\nTextLabels\x12\x0e\n\x06values\x18\x01 \x03(\t\"\x1f\n\rIntegerLabels\x12\x0e\n\x06values\x18\x01 \x03(\x03*T\n\tLabelKind\x12\x1a\n\x16LABEL_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fLABEL_KIND_TEXT\x10\x01\x12\x16\n\x12LABEL_KIND_INTEGER\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sharp.v1.label_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LABELKIND']._serialized_start=247
-  _globals['_LABELKIND']._serialized_end=330
+  _globals['_LABELKIND']._serialized_start=251
+  _globals['_LABELKIND']._serialized_end=335
   _globals['_LABEL']._serialized_start=34
-  _globals['_LABEL']._serialized_end=83
-  _globals['_LABELS']._serialized_start=85
-  _globals['_LABELS']._serialized_end=183
-  _globals['_TEXTLABELS']._serialized_start=185
-  _globals['_TEXTLABELS']._serialized_end=213
-  _globals['_NUMBERLABELS']._serialized_start=215
-  _globals['_NUMBERLABELS']._serialized_end=245
+  _globals['_LABEL']._serialized_end=84
+  _globals['_LABELS']._serialized_start=86
+  _globals['_LABELS']._serialized_end=186
+  _globals['_TEXTLABELS']._serialized_start=188
+  _globals['_TEXTLABELS']._serialized_end=216
+  _globals['_INTEGERLABELS']._serialized_start=218
+  _globals['_INTEGERLABELS']._serialized_end=249
 # @@protoc_insertion_point(module_scope)

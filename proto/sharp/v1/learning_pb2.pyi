@@ -64,7 +64,7 @@ class _BackpressureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Backpres
     """It ends the call with RESOURCE_EXHAUSTED JOURNAL_FULL and a delay. The batch that did not fit is not stored."""
 
 class Backpressure(_Backpressure, metaclass=_BackpressureEnumTypeWrapper):
-    """What the server does when the learner has taken as many bytes as it may hold unlearned."""
+    """What the server does when the learner holds as many unlearned bytes as it may."""
 
 BACKPRESSURE_UNSPECIFIED: Backpressure.ValueType  # 0
 """As BLOCK."""
@@ -152,7 +152,7 @@ Global___LearnResponse: _TypeAlias = LearnResponse  # noqa: Y015
 
 @_typing.final
 class Open(_message.Message):
-    """Opens a stream, or takes up one that broke off."""
+    """Opens a stream, or resumes one that broke off."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -166,19 +166,21 @@ class Open(_message.Message):
     """Name of the learner. Required."""
     stream_id: _builtins.str
     """The producer's own name for the stream, unique within the learner: 1 to 128 of the letters a–z and A–Z, digits,
-    ".", "_", ":", "/" and "-". Required. Kept as long as the learner is: a name that was used before takes up
-    that stream, however long ago.
+    ".", "_", ":", "/" and "-". Required. Kept as long as the learner is: an id that was used before resumes that
+    stream, however long ago that was.
     """
     boundaries: Global___Boundaries.ValueType
     """Where episodes end."""
     backpressure: Global___Backpressure.ValueType
     """What happens at the byte limit. For this call only."""
     create_if_missing: _builtins.bool
-    """True: if there is no learner of that name it is made, with an empty LearnerConfig. Harmless if there is one."""
+    """True: if there is no learner of that name, it is created with an empty LearnerConfig. Harmless if there is one."""
     replay_after_sequence: _builtins.int
-    """Asks for the fate of earlier episodes of this stream: before live events come, the EpisodeClosed of each episode
-    whose last_sequence is greater than this number is sent again, and its latest EpisodeLearned, EpisodeParked or
-    EpisodeDiscarded if there is one. 0: of all episodes, the newest 1000 at most. Absent: nothing is sent again.
+    """Asks what became of earlier marks and episodes of this stream. Before anything new, the EpisodeClosed of each
+    episode whose last_sequence is greater than this number is sent again, with its latest EpisodeLearned,
+    EpisodeParked or EpisodeDiscarded if there is one, the newest 1000 episodes at most; then an Ack of
+    last_durable_sequence with the marks after this number that closed nothing. 0: of the whole stream. Absent: nothing
+    is sent again.
     """
     def __init__(
         self,
@@ -218,9 +220,9 @@ class Opened(_message.Message):
     MESSAGE_BYTES_LIMIT_FIELD_NUMBER: _builtins.int
     BATCH_EXAMPLES_LIMIT_FIELD_NUMBER: _builtins.int
     learner_uid: _builtins.str
-    """Which learner it is. Another one than before: the learner was deleted and made anew, and the stream is new too."""
+    """Which learner it is. Not the same as before: the learner was deleted and created again, and the stream is new too."""
     last_durable_sequence: _builtins.int
-    """Everything up to this number is durable; go on with the next one. 0: nothing is, start with 1."""
+    """Everything up to this number is durable; continue with the next one. 0: nothing is, start with 1."""
     open_examples: _builtins.int
     """Durable examples that are in no closed episode yet."""
     boundaries: Global___Boundaries.ValueType
@@ -228,9 +230,9 @@ class Opened(_message.Message):
     model_version: _builtins.int
     """The version that serves. 0: nothing was learned yet."""
     label_kind: _label_pb2.LabelKind.ValueType
-    """Kind of labels. UNSPECIFIED: the first batch settles it."""
+    """Kind of labels. UNSPECIFIED: the first batch decides it."""
     unlearned_bytes: _builtins.int
-    """Bytes that the learner has taken and not learned, from all its streams."""
+    """Bytes that the learner has accepted and not learned yet, from all its streams."""
     unlearned_bytes_limit: _builtins.int
     """At this many it stops reading. Never 0."""
     message_bytes_limit: _builtins.int
@@ -239,7 +241,7 @@ class Opened(_message.Message):
     """Examples of the largest batch the server takes, at least 1024."""
     @_builtins.property
     def input_shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Shape of one example. Empty: the first batch settles it."""
+        """Shape of one example. Empty: the first batch decides it."""
 
     def __init__(
         self,
@@ -302,8 +304,8 @@ Global___Batch: _TypeAlias = Batch  # noqa: Y015
 
 @_typing.final
 class EndEpisode(_message.Message):
-    """Ends the episode of this stream: all batches since the one before it. With no batch in between it does nothing but
-    take up its number, and no EpisodeClosed comes.
+    """Ends the episode of this stream: all batches since the mark or cut before it. Where no example is left in between, it
+    closes nothing: no EpisodeClosed comes, and its number is listed in Ack.empty_marks.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -326,27 +328,37 @@ Global___EndEpisode: _TypeAlias = EndEpisode  # noqa: Y015
 
 @_typing.final
 class Ack(_message.Message):
-    """Everything up to a number is durable. One Ack may stand for many batches. The numbers never fall within a call."""
+    """Everything up to a number is durable. One Ack may stand for many batches and marks. The numbers never fall within a
+    call.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SEQUENCE_FIELD_NUMBER: _builtins.int
     UNLEARNED_BYTES_FIELD_NUMBER: _builtins.int
+    EMPTY_MARKS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """The number."""
     unlearned_bytes: _builtins.int
-    """Bytes that the learner has taken and not learned, from all its streams: a producer that wants to stay under the
-    limit watches it.
+    """Bytes that the learner has accepted and not learned yet, from all its streams: a producer that wants to stay under
+    the limit watches it.
     """
+    @_builtins.property
+    def empty_marks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Marks that closed nothing, in rising order: those among the numbers that this call acknowledges for the first time
+        with this Ack. In the Ack that ends a replay: those after replay_after_sequence, the newest 1000 at most.
+        """
+
     def __init__(
         self,
         *,
         sequence: _builtins.int = ...,
         unlearned_bytes: _builtins.int = ...,
+        empty_marks: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence", "unlearned_bytes", b"unlearned_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["empty_marks", b"empty_marks", "sequence", b"sequence", "unlearned_bytes", b"unlearned_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

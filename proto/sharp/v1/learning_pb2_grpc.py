@@ -30,24 +30,34 @@ class LearningStub:
 
     How to drive it. Open a Learn call and send Open: the name of the learner, and a stream id of your own making that
     you can find again after a crash (a host name and a job's date will do, a random UUID kept in a file is best). Wait
-    for Opened, which tells the last sequence number that is durable: 0 on a new stream. Then send batches, each with the
-    next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you don't
-    know where that is, open the stream with AUTOMATIC boundaries and let the server find out.
+    for Opened, which carries the last sequence number that is durable: 0 on a new stream. Then send batches, each with
+    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you
+    don't know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
 
     Read while you write. An Ack means that everything up to its number is on disk and will be learned even if both sides
-    lose power now; keep what is not acknowledged yet, and drop the rest. Events tell what becomes of your episodes.
-    Batches of the next episode are taken while one is being learned, up to a number of bytes per learner. At that limit
-    the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after which to
-    come back.
+    lose power now; keep what is not acknowledged yet, and drop the rest. Events say what becomes of your episodes.
+    Batches of the next episode are accepted while one is being learned, up to a number of bytes per learner. At that
+    limit the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after
+    which to come back.
 
-    When the call breaks, for whatever reason, open it again with the same stream id, and go on after the number in
-    Opened. What you sent twice is learned once. A fault in a batch (a wrong shape, a missing label) ends the call too:
-    nothing of that batch is kept, everything before it is, and its number is free for a better batch.
+    When the call breaks, for whatever reason, open it again with the same stream id, and continue after the number in
+    Opened. What you sent twice is learned once. Set replay_after_sequence to learn what became of marks and episodes
+    whose answers were lost with the call. An error in a batch (a wrong shape, a missing label) ends the call too:
+    nothing of that batch is kept, everything before it is, and its number is free for a corrected batch.
 
-    When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
-    your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,
-    and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version, makes sure that
-    the answer comes from a model that knows what you taught.
+    Answers come in this order, which every server keeps:
+    1. Opened, always first.
+    2. With replay_after_sequence: the replayed events by number of the episode, each EpisodeClosed directly before the
+    outcome of its episode, and then one Ack of last_durable_sequence, which ends the replay.
+    3. From then on, the EpisodeClosed of an episode comes before the Ack of the number that ended it, and all its
+    other events come after that Ack, in the order in which they happened. Events of different episodes may
+    interleave.
+    So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
+
+    When you have sent everything, leave: cancel the call after the last Ack, and learning continues without you. Or
+    close your side and read on: the server sends the events of your episodes until each one is learned, parked or
+    discarded, and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version,
+    makes sure that the answer comes from a model that knows what you taught.
 
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.
@@ -78,24 +88,34 @@ class LearningServicer:
 
     How to drive it. Open a Learn call and send Open: the name of the learner, and a stream id of your own making that
     you can find again after a crash (a host name and a job's date will do, a random UUID kept in a file is best). Wait
-    for Opened, which tells the last sequence number that is durable: 0 on a new stream. Then send batches, each with the
-    next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you don't
-    know where that is, open the stream with AUTOMATIC boundaries and let the server find out.
+    for Opened, which carries the last sequence number that is durable: 0 on a new stream. Then send batches, each with
+    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you
+    don't know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
 
     Read while you write. An Ack means that everything up to its number is on disk and will be learned even if both sides
-    lose power now; keep what is not acknowledged yet, and drop the rest. Events tell what becomes of your episodes.
-    Batches of the next episode are taken while one is being learned, up to a number of bytes per learner. At that limit
-    the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after which to
-    come back.
+    lose power now; keep what is not acknowledged yet, and drop the rest. Events say what becomes of your episodes.
+    Batches of the next episode are accepted while one is being learned, up to a number of bytes per learner. At that
+    limit the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after
+    which to come back.
 
-    When the call breaks, for whatever reason, open it again with the same stream id, and go on after the number in
-    Opened. What you sent twice is learned once. A fault in a batch (a wrong shape, a missing label) ends the call too:
-    nothing of that batch is kept, everything before it is, and its number is free for a better batch.
+    When the call breaks, for whatever reason, open it again with the same stream id, and continue after the number in
+    Opened. What you sent twice is learned once. Set replay_after_sequence to learn what became of marks and episodes
+    whose answers were lost with the call. An error in a batch (a wrong shape, a missing label) ends the call too:
+    nothing of that batch is kept, everything before it is, and its number is free for a corrected batch.
 
-    When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
-    your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,
-    and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version, makes sure that
-    the answer comes from a model that knows what you taught.
+    Answers come in this order, which every server keeps:
+    1. Opened, always first.
+    2. With replay_after_sequence: the replayed events by number of the episode, each EpisodeClosed directly before the
+    outcome of its episode, and then one Ack of last_durable_sequence, which ends the replay.
+    3. From then on, the EpisodeClosed of an episode comes before the Ack of the number that ended it, and all its
+    other events come after that Ack, in the order in which they happened. Events of different episodes may
+    interleave.
+    So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
+
+    When you have sent everything, leave: cancel the call after the last Ack, and learning continues without you. Or
+    close your side and read on: the server sends the events of your episodes until each one is learned, parked or
+    discarded, and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version,
+    makes sure that the answer comes from a model that knows what you taught.
 
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.
@@ -111,25 +131,25 @@ class LearningServicer:
     def Learn(self, request_iterator, context):
         """Teaches one learner over one stream.
 
-        Requests: one Open, then any number of Batch and EndEpisode. Answers: one Opened, then Ack and EpisodeEvent as they
-        come; events only of the episodes of this stream. Idempotent by sequence number: what is durable already is
-        acknowledged again and otherwise ignored. A call on a stream that another call has open takes it over, so that a
-        producer need not wait for its own dead connection.
+        Requests: one Open, then any number of Batch and EndEpisode. Answers: one Opened, then Ack and EpisodeEvent in the
+        order given above; events only of the episodes of this stream. Idempotent by sequence number: what is durable
+        already is acknowledged again and otherwise ignored. A call on a stream that another call has open takes it over,
+        so that a producer need not wait for its own dead connection.
 
         Side effects: batches are written to disk, and deleted from there as soon as their episode is learned. The first
-        batch of a learner settles its input shape, kind of labels and architecture, as far as they are open.
+        batch of a learner decides its input shape, kind of labels and architecture, where its configuration does not.
 
         Errors:
-        NOT_FOUND LEARNER_NOT_FOUND: no such learner, and create_if_missing is not set; or it was deleted meanwhile.
+        NOT_FOUND LEARNER_NOT_FOUND: no such learner, and create_if_missing is not set; or it was deleted since.
         INVALID_ARGUMENT NAME_INVALID: the learner's name or the stream id.
         INVALID_ARGUMENT FIELD_INVALID: see the fields.
         INVALID_ARGUMENT UNEXPECTED_MESSAGE: the first request is not Open, or a later one is.
         INVALID_ARGUMENT SHAPE_MISMATCH, DTYPE_UNSUPPORTED, TENSOR_SIZE_MISMATCH, NON_FINITE_VALUES: the inputs.
         INVALID_ARGUMENT IMAGE_MALFORMED, IMAGE_TOO_LARGE: an encoded image.
         INVALID_ARGUMENT LABEL_COUNT_MISMATCH, LABEL_KIND_MISMATCH, LABEL_INVALID: the labels.
-        FAILED_PRECONDITION BACKBONE_NEEDED: large images, and the learner was made with no backbone.
+        FAILED_PRECONDITION BACKBONE_NEEDED: large images, and the learner has no backbone.
         FAILED_PRECONDITION BOUNDARIES_MISMATCH: the stream has boundaries of the other kind.
-        ABORTED SEQUENCE_GAP: open again, go on after last_durable_sequence.
+        ABORTED SEQUENCE_GAP: open again, continue after last_durable_sequence.
         ABORTED STREAM_TAKEN_OVER: another call opened this stream.
         RESOURCE_EXHAUSTED JOURNAL_FULL: at the byte limit, with BACKPRESSURE_FAIL.
         RESOURCE_EXHAUSTED EPISODE_TOO_LARGE: at the byte limit, and no closed episode whose learning would make room.
@@ -161,24 +181,34 @@ class Learning:
 
     How to drive it. Open a Learn call and send Open: the name of the learner, and a stream id of your own making that
     you can find again after a crash (a host name and a job's date will do, a random UUID kept in a file is best). Wait
-    for Opened, which tells the last sequence number that is durable: 0 on a new stream. Then send batches, each with the
-    next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you don't
-    know where that is, open the stream with AUTOMATIC boundaries and let the server find out.
+    for Opened, which carries the last sequence number that is durable: 0 on a new stream. Then send batches, each with
+    the next number, and an EndEpisode, with a number of its own, wherever one task ends and the next begins. If you
+    don't know where that is, open the stream with AUTOMATIC boundaries and let the server find it.
 
     Read while you write. An Ack means that everything up to its number is on disk and will be learned even if both sides
-    lose power now; keep what is not acknowledged yet, and drop the rest. Events tell what becomes of your episodes.
-    Batches of the next episode are taken while one is being learned, up to a number of bytes per learner. At that limit
-    the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after which to
-    come back.
+    lose power now; keep what is not acknowledged yet, and drop the rest. Events say what becomes of your episodes.
+    Batches of the next episode are accepted while one is being learned, up to a number of bytes per learner. At that
+    limit the server stops reading and your writes block, or, with BACKPRESSURE_FAIL, the call ends with a delay after
+    which to come back.
 
-    When the call breaks, for whatever reason, open it again with the same stream id, and go on after the number in
-    Opened. What you sent twice is learned once. A fault in a batch (a wrong shape, a missing label) ends the call too:
-    nothing of that batch is kept, everything before it is, and its number is free for a better batch.
+    When the call breaks, for whatever reason, open it again with the same stream id, and continue after the number in
+    Opened. What you sent twice is learned once. Set replay_after_sequence to learn what became of marks and episodes
+    whose answers were lost with the call. An error in a batch (a wrong shape, a missing label) ends the call too:
+    nothing of that batch is kept, everything before it is, and its number is free for a corrected batch.
 
-    When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
-    your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,
-    and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version, makes sure that
-    the answer comes from a model that knows what you taught.
+    Answers come in this order, which every server keeps:
+    1. Opened, always first.
+    2. With replay_after_sequence: the replayed events by number of the episode, each EpisodeClosed directly before the
+    outcome of its episode, and then one Ack of last_durable_sequence, which ends the replay.
+    3. From then on, the EpisodeClosed of an episode comes before the Ack of the number that ended it, and all its
+    other events come after that Ack, in the order in which they happened. Events of different episodes may
+    interleave.
+    So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
+
+    When you have sent everything, leave: cancel the call after the last Ack, and learning continues without you. Or
+    close your side and read on: the server sends the events of your episodes until each one is learned, parked or
+    discarded, and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version,
+    makes sure that the answer comes from a model that knows what you taught.
 
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.

@@ -24,7 +24,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PredictRequest(_message.Message):
-    """Examples to predict, and what to tell about them."""
+    """Examples to predict, and what to say about them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -37,15 +37,15 @@ class PredictRequest(_message.Message):
     learner: _builtins.str
     """Name of the learner. Required."""
     top_k: _builtins.int
-    """How many of the best classes to tell for each example, best first. 0: none but the label itself.
+    """How many of the best classes to return for each example, best first. 0: none but the label itself.
     More than the learner knows: all it knows. More than the server's limit: RESOURCE_EXHAUSTED TOO_MANY_RESULTS.
     """
     nearest_memories: _builtins.int
-    """How many of the nearest memories to tell for each example, nearest first. 0: none.
+    """How many of the nearest memories to return for each example, nearest first. 0: none.
     More than there are: all there are. More than the server's limit: RESOURCE_EXHAUSTED TOO_MANY_RESULTS.
     """
     novelty: _builtins.bool
-    """Whether to tell how unlike everything known each example is."""
+    """Whether to return how unlike everything known each example is."""
     min_model_version: _builtins.int
     """Wait until this version or a later one serves. 0: don't wait. A call without a deadline waits as long as the server
     is set to allow, a minute by default, then: DEADLINE_EXCEEDED VERSION_NOT_REACHED.

@@ -30,9 +30,9 @@ class _ServerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ServerSta
     SERVER_STATE_STARTING: _ServerState.ValueType  # 1
     """It loads its learners. Calls other than GetServerStatus fail with UNAVAILABLE SERVER_NOT_READY."""
     SERVER_STATE_SERVING: _ServerState.ValueType  # 2
-    """It takes calls."""
+    """It accepts calls."""
     SERVER_STATE_STOPPING: _ServerState.ValueType  # 3
-    """It finishes the calls under way and takes no others."""
+    """It finishes the running calls and accepts no others."""
 
 class ServerState(_ServerState, metaclass=_ServerStateEnumTypeWrapper):
     """What a server is doing."""
@@ -42,9 +42,9 @@ SERVER_STATE_UNSPECIFIED: ServerState.ValueType  # 0
 SERVER_STATE_STARTING: ServerState.ValueType  # 1
 """It loads its learners. Calls other than GetServerStatus fail with UNAVAILABLE SERVER_NOT_READY."""
 SERVER_STATE_SERVING: ServerState.ValueType  # 2
-"""It takes calls."""
+"""It accepts calls."""
 SERVER_STATE_STOPPING: ServerState.ValueType  # 3
-"""It finishes the calls under way and takes no others."""
+"""It finishes the running calls and accepts no others."""
 Global___ServerState: _TypeAlias = ServerState  # noqa: Y015
 
 @_typing.final
@@ -61,9 +61,9 @@ class TrainerStatus(_message.Message):
     THREADS_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     running: _builtins.bool
-    """True if it runs. False: it is being started again; predictions go on."""
+    """True if it runs. False: it is being restarted; predictions continue."""
     restarts: _builtins.int
-    """How often it had to be started again since the server was."""
+    """How often it was restarted since the server started."""
     learner: _builtins.str
     """Name of the learner it is working on. Empty: none."""
     episode: _builtins.int
@@ -113,7 +113,7 @@ class Limits(_message.Message):
     IMAGE_PIXELS_FIELD_NUMBER: _builtins.int
     SNAPSHOT_BYTES_FIELD_NUMBER: _builtins.int
     AUTOMATIC_SNAPSHOTS_FIELD_NUMBER: _builtins.int
-    KEPT_SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    MANUAL_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     message_bytes: _builtins.int
     """Bytes of one message."""
     batch_examples: _builtins.int
@@ -138,7 +138,7 @@ class Limits(_message.Message):
     """Bytes of an imported snapshot."""
     automatic_snapshots: _builtins.int
     """Automatic snapshots kept, per learner. Older ones are deleted without an error."""
-    kept_snapshots: _builtins.int
+    manual_snapshots: _builtins.int
     """Requested and imported snapshots, per learner."""
     def __init__(
         self,
@@ -155,19 +155,19 @@ class Limits(_message.Message):
         image_pixels: _builtins.int = ...,
         snapshot_bytes: _builtins.int = ...,
         automatic_snapshots: _builtins.int = ...,
-        kept_snapshots: _builtins.int = ...,
+        manual_snapshots: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic_snapshots", b"automatic_snapshots", "batch_examples", b"batch_examples", "classes", b"classes", "image_pixels", b"image_pixels", "kept_snapshots", b"kept_snapshots", "learners", b"learners", "message_bytes", b"message_bytes", "nearest_memories", b"nearest_memories", "prediction_queue", b"prediction_queue", "snapshot_bytes", b"snapshot_bytes", "streams", b"streams", "top_k", b"top_k", "unlearned_bytes", b"unlearned_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic_snapshots", b"automatic_snapshots", "batch_examples", b"batch_examples", "classes", b"classes", "image_pixels", b"image_pixels", "learners", b"learners", "manual_snapshots", b"manual_snapshots", "message_bytes", b"message_bytes", "nearest_memories", b"nearest_memories", "prediction_queue", b"prediction_queue", "snapshot_bytes", b"snapshot_bytes", "streams", b"streams", "top_k", b"top_k", "unlearned_bytes", b"unlearned_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
 @_typing.final
-class Damage(_message.Message):
-    """Something on disk that was not as it was written."""
+class CorruptionEvent(_message.Message):
+    """Something on disk that was found to differ from what was written."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -207,4 +207,4 @@ class Damage(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Damage: _TypeAlias = Damage  # noqa: Y015
+Global___CorruptionEvent: _TypeAlias = CorruptionEvent  # noqa: Y015

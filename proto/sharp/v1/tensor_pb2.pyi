@@ -70,7 +70,7 @@ class Tensor(_message.Message):
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Size of each dimension, the first being the number of examples, n. Every size is at least 1. Required.
         Vectors: [n, features]. Images: [n, channels, height, width], also where there is one channel.
-        All but the first must be the learner's input shape, once that is settled: INVALID_ARGUMENT SHAPE_MISMATCH.
+        All but the first must be the learner's input shape, once that is known: INVALID_ARGUMENT SHAPE_MISMATCH.
         """
 
     def __init__(
@@ -90,10 +90,10 @@ Global___Tensor: _TypeAlias = Tensor  # noqa: Y015
 
 @_typing.final
 class EncodedImages(_message.Message):
-    """Images as files: PNG or JPEG, told apart by their content. Decoded on the server.
+    """Images as files: PNG or JPEG, recognised by their content. Decoded on the server.
 
     Each image is converted to the learner's number of channels (grey is repeated, colour is reduced to luma; an alpha
-    channel is dropped) and to values of 0 to 255, treated as UINT8. Where the first batch settles the input shape, its
+    channel is dropped) and to values of 0 to 255, treated as UINT8. Where the first batch decides the input shape, its
     images must be of one size, and there are three channels unless all of them are grey. A learner of vectors takes no
     images: INVALID_ARGUMENT SHAPE_MISMATCH.
     """
@@ -105,7 +105,7 @@ class EncodedImages(_message.Message):
     resize: _builtins.bool
     """What to do with an image of another size than the learner's input. True: it is resized (bilinear, with
     antialiasing, its proportions not kept). False: it is refused, INVALID_ARGUMENT SHAPE_MISMATCH. While the learner's
-    input is not settled, the first image of the message settles its size.
+    input shape is not known, the first image of the message decides its size.
     """
     @_builtins.property
     def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:

@@ -1,0 +1,65 @@
+"""What a figure was measured on and with: versions and machine, as plain JSON values."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of the engine, of torch and of python, and the clone's commit where there is one."""
+    try:
+        engine = importlib.metadata.version("sharp-serve")
+    except importlib.metadata.PackageNotFoundError:
+        engine = "not installed"
+    return {"engine": engine, "commit": _commit(), "torch": torch.__version__, "python": platform.python_version()}
+
+
+def machine() -> dict[str, Any]:
+    """The processor, its cores, and how many threads torch uses of them."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def describe(facts: dict[str, Any]) -> str:
+    """One line for people.
+
+    >>> describe({"cpu": "AMD EPYC", "cores": 2, "threads": 2, "system": "Linux x86_64"})
+    'AMD EPYC, 2 cores, torch on 2 of them, Linux x86_64'
+    """
+    return f"{facts['cpu']}, {facts['cores']} cores, torch on {facts['threads']} of them, {facts['system']}"
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown"
+
+
+def _commit() -> str | None:
+    """The commit of the clone this file lies in, marked where files were changed."""
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None

@@ -1,0 +1,281 @@
+"""Measured tables of the documents, written from `benchmarks/results/*.json` by `make readme`.
+
+A table stands between `<!-- NAME -->` and `<!-- /NAME -->` in README.md or docs/benchmarks.md; everything else in them
+is left as it is. Its keys say what kind of result a file holds, so a new file of a known kind appears by itself.
+No figure is computed here that is not in the files.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.reporting.files import write_text
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+BENCHMARKS = ROOT / "docs" / "benchmarks.md"
+RESULTS = ROOT / "benchmarks" / "results"
+
+Results = list[dict[str, Any]]
+Row = Sequence[str]
+
+_NAMES = {
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "emnist-letters": "EMNIST letters",
+    "cifar10": "CIFAR10",
+    "cifar100": "CIFAR100",
+}
+
+
+def main() -> int:
+    """Write the tables into the documents."""
+    results = load()
+    for document in DOCUMENTS:
+        write_text(document, rendered(document.read_text(encoding="utf-8"), results))
+    return 0
+
+
+def load(folder: Path = RESULTS) -> Results:
+    """All results, by the names of their files."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+
+
+def rendered(text: str, results: Results) -> str:
+    """A document with its tables as the results have them.
+
+    >>> print(rendered("<!-- speed -->old<!-- /speed -->", []))
+    <!-- speed -->
+    Not measured yet.
+    <!-- /speed -->
+    """
+    for name, table in TABLES.items():
+        opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
+        body = table(results) or "Not measured yet."
+        before, found, rest = text.partition(opening)
+        if found:
+            text = f"{before}{opening}\n{body}\n{closing}{rest.partition(closing)[2]}"
+    return text
+
+
+# ---- the tables -------------------------------------------------------------------------------------------------
+
+
+def headline(results: Results) -> str:
+    """The figures that a newcomer asks for first, one line each."""
+    rows: list[Row] = []
+    for run in _accuracy_runs(results):
+        settings = run["settings"]
+        if settings["preset"] == "default" and run["published"]:
+            rows.append((f"accuracy in %: {_scenario(settings)}", _measured(run), f"SHARP in the paper: {_paper(run)}"))
+    for result in results:
+        for figure in result.get("training", ()):
+            if "episodes" in figure["name"]:
+                ratio = f"{figure['cpu_ratio']:.2f} of its processor time"
+                rows.append((f"learning: {figure['name']}", ratio, "a dense network of the same shape"))
+    for result in results:
+        for figure in result.get("throughput", ()):
+            rate = f"{figure['rate']:,.0f} {figure['unit']}"
+            rows.append((figure["name"], rate, f"{figure['ratio']:.2f} of {figure['ceiling']}"))
+        for state in result.get("latency", {}).get("states", ()):
+            if state["target"] is not None:
+                p99 = f"p99 {1000 * state['p99_seconds']:.1f} ms"
+                rows.append((f"single images, {state['name']}", p99, f"{state['p99_ratio']:.2f} of idle"))
+    for result in results:
+        if "survived" in result:
+            kills = f"{result['survived']} of {sum(result['kills'].values())}"
+            rows.append(("kills survived without loss", kills, "the same weights, bit for bit, as undisturbed"))
+    return _table(("", "measured", "beside"), rows)
+
+
+def accuracy(results: Results) -> str:
+    """Average accuracy over all classes after all episodes, beside the paper's."""
+    scenarios: dict[str, dict[str, Any]] = {}
+    for run in _accuracy_runs(results):
+        settings = run["settings"]
+        row = scenarios.setdefault(_scenario(settings), {"published": run["published"]})
+        row[settings["preset"]] = _measured(run)
+    rows = []
+    for name, row in scenarios.items():
+        published = row["published"]
+        others = {k: v for k, v in published.items() if k not in ("SHARP", "Joint (upper bound)", "SGD (lower bound)")}
+        best = max(others, key=lambda method: others[method]["mean"], default=None)
+        rows.append(
+            (
+                name,
+                row.get("default", "–"),
+                row.get("paper", "–"),
+                _published(published.get("SHARP")),
+                f"{best} {_published(others[best])}" if best is not None else "–",
+                _published(published.get("SGD (lower bound)")),
+            )
+        )
+    columns = ("data set", "default preset", "the paper's settings", "SHARP there", "next there", "fine-tuning there")
+    return _table(columns, rows)
+
+
+def speed(results: Results) -> str:
+    """Ratios of processor time over what stands beside; lower is faster."""
+    rows: list[Row] = []
+    for result in results:
+        for figure in result.get("training", ()):
+            name = f"learning: {figure['name']}"
+            rows.append((name, f"{figure['cpu_ratio']:.2f}", "a dense network", _most(figure["target"])))
+        by_batch: dict[int, list[dict[str, Any]]] = {}
+        for figure in result.get("prediction", ()):
+            by_batch.setdefault(figure["batch"], []).append(figure)
+        for batch, figures in by_batch.items():
+            memories = sorted(figure["classes"] * figure["per_class"] for figure in figures)
+            name = f"predicting: batches of {batch}, {memories[0]:,} to {memories[-1]:,} memories"
+            for kind, words in (("with_novelty", "with novelty"), ("without_novelty", "without")):
+                ratios = _range(figure[kind]["cpu_ratio"] for figure in figures)
+                target = _most(figures[0][kind]["target"])
+                rows.append((f"{name}, {words}", ratios, "a dense network and a matrix product", target))
+        growth = result.get("growth")
+        if growth:
+            name, ratio = f"growing: episode {growth['episodes']}", growth["cpu_ratio_last_to_third"]
+            rows.append((name, f"{ratio:.2f}", "the third episode", _most(growth["target"])))
+        for figure in result.get("snapshot", ()):
+            beside = f"its bytes {'written' if figure['name'].endswith('save') else 'read'}"
+            rows.append((f"snapshot: {figure['name']}", f"{figure['cpu_ratio']:.1f}", beside, _most(figure["target"])))
+    return _table(("", "processor time", "over that of", "to reach"), rows)
+
+
+def serving(results: Results) -> str:
+    """Throughput over a ceiling (higher is better) and latency over idle (lower is better)."""
+    rows: list[Row] = []
+    for result in results:
+        for figure in result.get("throughput", ()):
+            rate = f"{figure['rate']:,.0f} {figure['unit']}"
+            beside = f"{figure['ratio']:.2f} of {figure['ceiling']}"
+            rows.append((figure["name"], rate, beside, f"at least {figure['target']:g}"))
+        for state in result.get("latency", {}).get("states", ()):
+            if state["target"] is not None:
+                p99 = f"p99 {1000 * state['p99_seconds']:.1f} ms, {state['failures']} failed of {state['requests']:,}"
+                rows.append((f"single images, {state['name']}", p99, f"{state['p99_ratio']:.2f} of idle",
+                             _most(state["target"])))  # fmt: skip
+    return _table(("", "measured", "beside", "to reach"), rows)
+
+
+def reliability(results: Results) -> str:
+    """What the crash loop survived."""
+    rows: list[Row] = []
+    for result in results:
+        if "survived" not in result:
+            continue
+        kills = ", ".join(f"{count} × {kind}" for kind, count in sorted(result["kills"].items()))
+        broken = sum(len(found) for found in result["violations"].values())
+        rows += [
+            ("kills survived", f"{result['survived']} of {sum(result['kills'].values())} ({kills})"),
+            ("acknowledged batches lost or learned twice, versions torn, answers wrong", str(broken)),
+            ("examples learned, each once", f"{result['examples_learned']:,} in {result['episodes']} episodes"),
+            ("tensors equal, bit for bit, to those of a run that nobody disturbed", f"{result['tensors']}"),
+            ("slowest recovery", f"{result['slowest_recovery']:.1f} s"),
+        ]
+    return _table(("", "measured"), rows)
+
+
+def load_run(results: Results) -> str:
+    """What a server did near its capacity."""
+    rows: list[Row] = []
+    for result in results:
+        if "capacity" not in result:
+            continue
+        rows += [
+            ("requests per second", f"{result['rate']:,.0f} of {result['capacity']:,.0f} possible"),
+            ("for", f"{result['seconds'] / 60:.0f} minutes, {result['requests']:,} requests"),
+            ("p50 and p99", f"{1000 * result['p50_seconds']:.1f} and {1000 * result['p99_seconds']:.1f} ms"),
+        ]
+        if slices := [1000 * part["p99"] for part in result.get("slices", ())]:
+            rows.append(("p99 by slice", f"{min(slices):.1f} to {max(slices):.1f} ms"))
+        rows.append(("failed calls and other faults", "; ".join(result["failures"]) or "none"))
+        for name in ("front", "trainer"):
+            trace = result["memory"][name]
+            rows.append((f"memory of the {name}", f"{trace['last_mb']:,.0f} MB, {_slope(trace)} MB per minute"))
+    return _table(("", "measured"), rows)
+
+
+TABLES: dict[str, Callable[[Results], str]] = {
+    "headline": headline,
+    "accuracy": accuracy,
+    "speed": speed,
+    "serving": serving,
+    "reliability": reliability,
+    "load": load_run,
+}
+"""By the name of their markers."""
+DOCUMENTS: dict[Path, tuple[str, ...]] = {
+    README: ("headline",),
+    BENCHMARKS: ("accuracy", "speed", "serving", "reliability", "load"),
+}
+"""Which tables stand where."""
+
+
+# ---- inside -----------------------------------------------------------------------------------------------------
+
+
+def _accuracy_runs(results: Results) -> Results:
+    """Runs judged by the test set, in the paper's order of data sets; those that the paper has no figures for last."""
+    known = list(_NAMES)
+    runs = [result for result in results if "average_accuracy" in result and not result["settings"]["validate"]]
+    return sorted(runs, key=lambda run: known.index(run["settings"]["dataset"]) if run["published"] else len(known))
+
+
+def _paper(run: dict[str, Any]) -> str:
+    return _published(run["published"].get("SHARP"))
+
+
+def _slope(trace: dict[str, Any]) -> str:
+    if trace["slope_mb"] is None:
+        return "too few samples for a slope in"
+    interval = trace.get("slope_interval_mb")
+    return f"{trace['slope_mb']:+.2f}" + (f" ({interval[0]:+.2f} to {interval[1]:+.2f})" if interval else "")
+
+
+def _scenario(settings: dict[str, Any]) -> str:
+    words = [_NAMES.get(settings["dataset"], settings["dataset"])]
+    if settings["memory"] != "full":
+        words.append(f"{settings['memory']} memory")
+    if settings["m"] is not None:
+        words.append(f"m = {settings['m']}")
+    if settings["blurry"]:
+        words.append(f"blurry, c = {settings['blurry']['c']}, η = {settings['blurry']['eta']:g}")
+    if settings["boundaries"] not in ("explicit", "given"):
+        words.append("boundaries found")
+    if settings["fraction"] != 1.0:
+        words.append(f"{settings['fraction']:g} of the examples")
+    return ", ".join([*words, *(f"{key} = {value}" for key, value in settings["set"].items())])
+
+
+def _measured(run: dict[str, Any]) -> str:
+    """Average accuracy in %, with its deviation over seeds."""
+    mean, std, seeds = run["average_accuracy"], run["std"]["average_accuracy"], len(run["seeds"])
+    return f"**{100 * mean:.1f}** ± {100 * std:.1f} ({seeds} seed{'s' if seeds > 1 else ''})"
+
+
+def _published(figure: dict[str, float] | None) -> str:
+    return "–" if figure is None else f"{figure['mean']:.1f} ± {figure['std']:.1f}"
+
+
+def _range(ratios: Iterable[float]) -> str:
+    values = sorted(ratios)
+    return f"{values[0]:.2f}" if len(values) == 1 else f"{values[0]:.2f} to {values[-1]:.2f}"
+
+
+def _most(target: float | None) -> str:
+    return "" if target is None else f"at most {target:g}"
+
+
+def _table(columns: Row, rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    lines = [columns, tuple("---" for _ in columns), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

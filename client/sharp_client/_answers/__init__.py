@@ -1,0 +1,84 @@
+"""The answers of the client: small frozen dataclasses with readable reprs, one per message of the wire.
+
+They hold values only. Nothing here sends anything, and no protobuf message leaves this package through them.
+"""
+
+from .decoding import Answer
+from .episodes import (
+    DiscardedEpisode,
+    EpisodeClosed,
+    EpisodeDiscarded,
+    EpisodeEvent,
+    EpisodeLearned,
+    EpisodeParked,
+    EpisodeStarted,
+    EpisodeStatistics,
+    ParkedEpisode,
+    Progress,
+    RetriedEpisode,
+)
+from .learners import (
+    Backlog,
+    ClassSummary,
+    DeletedLearner,
+    ForgottenClass,
+    LearnerConfig,
+    LearnerInfo,
+    LearnerStatus,
+    LearnerUpdate,
+    OpenedStream,
+    Throughput,
+)
+from .server import (
+    CorruptionEvent,
+    ServerLimits,
+    ServerStatus,
+    TrainerStatus,
+)
+from .snapshots import (
+    DeletedSnapshot,
+    ImportedSnapshot,
+    RestoredSnapshot,
+    Snapshot,
+)
+from .statistics import (
+    LayerStatistics,
+    MemoryStatistics,
+    RankCount,
+)
+
+__all__ = [
+    "Answer",
+    "Backlog",
+    "ClassSummary",
+    "CorruptionEvent",
+    "DeletedLearner",
+    "DeletedSnapshot",
+    "DiscardedEpisode",
+    "EpisodeClosed",
+    "EpisodeDiscarded",
+    "EpisodeEvent",
+    "EpisodeLearned",
+    "EpisodeParked",
+    "EpisodeStarted",
+    "EpisodeStatistics",
+    "ForgottenClass",
+    "ImportedSnapshot",
+    "LayerStatistics",
+    "LearnerConfig",
+    "LearnerInfo",
+    "LearnerStatus",
+    "LearnerUpdate",
+    "MemoryStatistics",
+    "OpenedStream",
+    "ParkedEpisode",
+    "Progress",
+    "RankCount",
+    "RestoredSnapshot",
+    "RetriedEpisode",
+    "ServerLimits",
+    "ServerStatus",
+    "Snapshot",
+    "Throughput",
+    "TrainerStatus",
+]

@@ -1,0 +1,10 @@
+"""What breaks a server on purpose, and checks that its promises hold. Run by hand from a clone; tests run short forms.
+
+    python -m reliability.crash          kills server, trainer and connections while a stream is learned
+    python -m reliability.fuzz           sends hostile messages, files and connections
+    python -m reliability.load           keeps a server near its capacity for minutes
+    python -m reliability.write_order    shows by strace that nothing is promised before it is flushed
+
+Every run ends with exit code 1 if a promise was broken. Nothing that is installed may import this package but the
+`sharp benchmark` command, which does so when it runs.
+"""

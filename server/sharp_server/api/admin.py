@@ -1,0 +1,267 @@
+"""The Admin service: learners, snapshots, forgetting, parked episodes, the server's status.
+
+Whatever changes something is carried through to its end even if the caller leaves meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from sharp.v1 import admin_pb2, admin_pb2_grpc
+from sharp.v1 import learner_admin_pb2 as pb
+from sharp.v1 import parked_pb2 as parked_pb
+from sharp.v1 import snapshot_pb2 as snap
+from sharp_server.api.decode import label_of
+from sharp_server.api.messages import learner_message, snapshot_message, status_message
+from sharp_server.api.paging import page
+from sharp_server.api.server_status import ServerStatus
+from sharp_server.config.model import LimitsConfig
+from sharp_server.errors import RpcError
+from sharp_server.learners import events
+from sharp_server.learners.forgetting import Forgetting
+from sharp_server.learners.importing import Importing, Offer
+from sharp_server.learners.lifecycle import Lifecycle
+from sharp_server.learners.mailbox import Mailbox
+from sharp_server.learners.messages import labels_message, timestamp
+from sharp_server.learners.parked_episodes import ParkedEpisodes
+from sharp_server.learners.registry import Registry
+from sharp_server.learners.restoring import Restoring
+from sharp_server.learners.snapshots import Snapshots
+from sharp_server.runtime.server_state import ServerState
+
+_MOST_EVENTS = 1000
+_QUIET_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What an operator may do."""
+
+    lifecycle: Lifecycle
+    forgetting: Forgetting
+    restoring: Restoring
+    snapshots: Snapshots
+    importing: Importing
+    parked: ParkedEpisodes
+
+
+class AdminService(admin_pb2_grpc.AdminServicer):
+    """Serves `sharp.v1.Admin`."""
+
+    def __init__(
+        self, limits: LimitsConfig, state: ServerState, registry: Registry, operations: Operations, status: ServerStatus
+    ) -> None:
+        self._limits, self._state, self._registry = limits, state, registry
+        self._do, self._server_status = operations, status
+
+    # ---- learners ---------------------------------------------------------------------------------------------------
+
+    async def CreateLearner(self, request: pb.CreateLearnerRequest, context: Any) -> pb.CreateLearnerResponse:  # noqa: N802
+        """Make a learner that knows nothing yet."""
+        served = await self._state.finish(self._do.lifecycle.create(request.name, request.config))
+        return pb.CreateLearnerResponse(learner=learner_message(served, self._limits.unlearned_bytes))
+
+    async def GetLearner(self, request: pb.GetLearnerRequest, context: Any) -> pb.GetLearnerResponse:  # noqa: N802
+        """Tell everything about one learner."""
+        served = self._registry.get(request.name)
+        return pb.GetLearnerResponse(learner=learner_message(served, self._limits.unlearned_bytes))
+
+    async def ListLearners(self, request: pb.ListLearnersRequest, context: Any) -> pb.ListLearnersResponse:  # noqa: N802
+        """List the learners by name."""
+        learners = sorted(self._registry, key=lambda served: served.name)
+        chosen, token = page(learners, lambda served: served.name, "learners", request.page_size, request.page_token)
+        return pb.ListLearnersResponse(
+            learners=[learner_message(served, self._limits.unlearned_bytes, whole=False) for served in chosen],
+            next_page_token=token,
+        )
+
+    async def DeleteLearner(self, request: pb.DeleteLearnerRequest, context: Any) -> pb.DeleteLearnerResponse:  # noqa: N802
+        """Delete a learner with all it has."""
+        served = self._registry.get(request.name)
+        if request.uid and request.uid != served.uid:
+            raise RpcError("LEARNER_NOT_FOUND", "the learner of that name has another uid", learner=request.name)
+        unlearned, snapshots = await self._state.finish(self._do.lifecycle.delete(served))
+        return pb.DeleteLearnerResponse(unlearned_examples=unlearned, snapshots=snapshots)
+
+    async def WatchLearner(  # noqa: N802
+        self, request: pb.WatchLearnerRequest, context: Any
+    ) -> AsyncIterator[pb.WatchLearnerResponse]:
+        """Stream the status of a learner, at once and after every change."""
+        served = self._registry.get(request.name)
+        interval = request.min_interval.seconds + request.min_interval.nanos / 1e9
+        if interval < 0:
+            raise RpcError("FIELD_INVALID", "the interval is negative", fields=("min_interval",), field="min_interval")
+        interval = max(0.1, interval or 1.0)
+        mailbox = Mailbox(_MOST_EVENTS)
+        with served.watch(mailbox):
+            while True:
+                happened = mailbox.take()
+                if served.deleted:
+                    raise RpcError("LEARNER_NOT_FOUND", "the learner was deleted", learner=request.name)
+                if self._state.stopping:
+                    raise RpcError("SERVER_NOT_READY", "the server is stopping")
+                status = status_message(served, self._limits.unlearned_bytes)
+                yield pb.WatchLearnerResponse(status=status, events=happened)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._state.wait_until_stopping(), interval)
+                with contextlib.suppress(TimeoutError):  # nothing happened: say so
+                    await asyncio.wait_for(mailbox.wait(), max(0.0, _QUIET_SECONDS - interval))
+
+    # ---- forgetting -------------------------------------------------------------------------------------------------
+
+    async def ForgetClass(self, request: pb.ForgetClassRequest, context: Any) -> pb.ForgetClassResponse:  # noqa: N802
+        """Make a learner forget a class."""
+        served = self._registry.get(request.learner)
+        if not 0 <= request.older_snapshots <= 2:
+            field = "older_snapshots"
+            raise RpcError("FIELD_INVALID", "unknown choice", fields=(field,), field=field)
+        label = label_of(request.label, served.label_kind)
+        delete = request.older_snapshots == pb.OLDER_SNAPSHOTS_DELETE
+        done = await self._state.finish(self._do.forgetting.forget(served, label, delete))
+        return pb.ForgetClassResponse(
+            model_version=done.version,
+            ltm_entries=done.ltm_entries,
+            stm_entries=done.stm_entries,
+            journal_examples=done.journal.examples,
+            discarded_episodes=[episode.number for episode in done.journal.discarded],
+            snapshots_holding=[snapshot_message(row, served.name) for row in done.holding],
+            snapshots_deleted=[snapshot_message(row, served.name) for row in done.deleted],
+        )
+
+    # ---- snapshots --------------------------------------------------------------------------------------------------
+
+    async def CreateSnapshot(self, request: snap.CreateSnapshotRequest, context: Any) -> snap.CreateSnapshotResponse:  # noqa: N802
+        """Save the version that serves."""
+        served = self._registry.get(request.learner)
+        row = await self._state.finish(self._do.snapshots.create(served, request.note))
+        return snap.CreateSnapshotResponse(snapshot=snapshot_message(row, served.name))
+
+    async def ListSnapshots(self, request: snap.ListSnapshotsRequest, context: Any) -> snap.ListSnapshotsResponse:  # noqa: N802
+        """List the snapshots of a learner, newest first."""
+        served = self._registry.get(request.learner)
+        rows = await self._do.snapshots.list(served)
+        kind = f"snapshots {served.uid}"
+        chosen, token = page(rows, lambda row: row.id, kind, request.page_size, request.page_token, descending=True)
+        return snap.ListSnapshotsResponse(
+            snapshots=[snapshot_message(row, served.name) for row in chosen], next_page_token=token
+        )
+
+    async def RestoreSnapshot(  # noqa: N802
+        self, request: snap.RestoreSnapshotRequest, context: Any
+    ) -> snap.RestoreSnapshotResponse:
+        """Make a learner what it was when a snapshot was taken."""
+        served, name = self._registry.get(request.learner), _required(request.snapshot_id)
+        done = await self._state.finish(self._do.restoring.restore(served, name, request.with_forgotten))
+        return snap.RestoreSnapshotResponse(
+            model_version=done.version,
+            previous_model_version=done.previous,
+            episodes_undone=done.undone,
+            classes_forgotten=labels_message(done.forgotten),
+        )
+
+    async def DeleteSnapshot(self, request: snap.DeleteSnapshotRequest, context: Any) -> snap.DeleteSnapshotResponse:  # noqa: N802
+        """Delete a snapshot from the disk."""
+        served = self._registry.get(request.learner)
+        size = await self._state.finish(self._do.snapshots.delete(served, _required(request.snapshot_id)))
+        return snap.DeleteSnapshotResponse(size_bytes=size)
+
+    async def ExportSnapshot(  # noqa: N802
+        self, request: snap.ExportSnapshotRequest, context: Any
+    ) -> AsyncIterator[snap.ExportSnapshotResponse]:
+        """Stream the file of a snapshot."""
+        served = self._registry.get(request.learner)
+        async for part in self._do.snapshots.export(served, request.snapshot_id):
+            if isinstance(part, bytes):
+                yield snap.ExportSnapshotResponse(chunk=part)
+            else:
+                yield snap.ExportSnapshotResponse(snapshot=snapshot_message(part, served.name))
+
+    async def ImportSnapshot(self, request_iterator: Any, context: Any) -> snap.ImportSnapshotResponse:  # noqa: N802
+        """Take in the file of a snapshot."""
+        first = await self._state.unless_stopping(context.read())
+        kind = None if first is grpc.aio.EOF else first.WhichOneof("part")
+        if kind != "header":
+            message = "the first message must be the header"
+            raise RpcError("UNEXPECTED_MESSAGE", message, expected="header", found=kind or "nothing")
+
+        async def chunks() -> bytes | None:
+            message = await context.read()
+            if message is grpc.aio.EOF:
+                return None
+            found = message.WhichOneof("part")
+            if found == "header":
+                text = "a header can only be the first message"
+                raise RpcError("UNEXPECTED_MESSAGE", text, expected="chunk", found="header")
+            if found is None or not message.chunk:
+                raise RpcError("FIELD_INVALID", "an empty part", fields=("chunk",), field="chunk")
+            chunk: bytes = message.chunk
+            return chunk
+
+        header = first.header
+        offer = Offer(header.learner, header.size_bytes, header.sha256, header.note, header.restore)
+        done = await self._do.importing.take_in(offer, chunks)
+        return snap.ImportSnapshotResponse(
+            snapshot=snapshot_message(done.snapshot, done.served.name), model_version=done.version, created=done.created
+        )
+
+    # ---- parked episodes --------------------------------------------------------------------------------------------
+
+    async def ListParkedEpisodes(  # noqa: N802
+        self, request: parked_pb.ListParkedEpisodesRequest, context: Any
+    ) -> parked_pb.ListParkedEpisodesResponse:
+        """List the episodes that could not be learned, by number."""
+        served = self._registry.get(request.learner)
+        kind = f"parked {served.uid}"
+        chosen, token = page(served.backlog.parked(), lambda e: e.number, kind, request.page_size, request.page_token)
+        return parked_pb.ListParkedEpisodesResponse(
+            episodes=[
+                parked_pb.ParkedEpisode(
+                    episode=episode.number,
+                    stream_id=episode.stream_name,
+                    parked=events.parked_message(episode),
+                    park_time=timestamp(episode.finished_at),
+                    examples=episode.examples,
+                    size_bytes=episode.bytes,
+                    classes=labels_message(events.labels_of(episode.classes)),
+                )
+                for episode in chosen
+            ],
+            next_page_token=token,
+        )
+
+    async def RetryParkedEpisode(  # noqa: N802
+        self, request: parked_pb.RetryParkedEpisodeRequest, context: Any
+    ) -> parked_pb.RetryParkedEpisodeResponse:
+        """Put a parked episode back in the queue."""
+        served = self._registry.get(request.learner)
+        episode = await self._state.finish(self._do.parked.retry(served, request.episode))
+        return parked_pb.RetryParkedEpisodeResponse(episodes_ahead=served.backlog.ahead_of(episode))
+
+    async def DiscardParkedEpisode(  # noqa: N802
+        self, request: parked_pb.DiscardParkedEpisodeRequest, context: Any
+    ) -> parked_pb.DiscardParkedEpisodeResponse:
+        """Give up a parked episode for good."""
+        served = self._registry.get(request.learner)
+        episode = await self._state.finish(self._do.parked.discard(served, request.episode))
+        return parked_pb.DiscardParkedEpisodeResponse(examples=episode.examples)
+
+    # ---- the server -------------------------------------------------------------------------------------------------
+
+    async def GetServerStatus(  # noqa: N802
+        self, request: admin_pb2.GetServerStatusRequest, context: Any
+    ) -> admin_pb2.GetServerStatusResponse:
+        """Tell how the server is."""
+        return await self._server_status.message()
+
+
+def _required(snapshot_id: str) -> str:
+    if not snapshot_id:
+        field = "snapshot_id"
+        raise RpcError("FIELD_INVALID", "the id of the snapshot is required", fields=(field,), field=field)
+    return snapshot_id

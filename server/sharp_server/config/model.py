@@ -1,0 +1,231 @@
+"""Every setting of the server: one tree of frozen dataclasses, validated on construction.
+
+Nothing here reads flags, files or the environment: `sources.py` does, at the entry point. A setting that is wrong must
+stop the server before it touches anything, with the offending value in the message.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class ConfigurationError(ValueError):
+    """A setting of the server that cannot be used."""
+
+
+def setting(default: Any, help_text: str) -> Any:
+    """A field with the sentence that the command line shows for it."""
+    return field(default=default, metadata={"help": help_text})
+
+
+def _require(holds: bool, name: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise ConfigurationError(f"{name} must be {wanted}, not {value!r}")
+
+
+def _at_least(group: str, settings: object, least: float, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        _require(math.isfinite(value) and value >= least, f"{group}.{name}", value, f"at least {least:g}")
+
+
+@dataclass(frozen=True)
+class ListenConfig:
+    """Where the server listens."""
+
+    host: str = setting("127.0.0.1", "Address to listen on; beyond loopback, tokens or trust.insecure are needed.")
+    port: int = setting(50051, "Port of the gRPC services; 0 takes a free one.")
+    port_file: str = setting("", "File to write the bound ports to, as JSON; empty: none.")
+
+    def __post_init__(self) -> None:
+        _require(bool(self.host), "listen.host", self.host, "an address")
+        _require(0 <= self.port <= 65535, "listen.port", self.port, "a port, or 0")
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return _is_loopback(self.host)
+
+
+@dataclass(frozen=True)
+class HttpConfig:
+    """The HTTP port, for monitoring."""
+
+    enabled: bool = setting(True, "Whether to answer /metrics and /healthz.")
+    host: str = setting("", "Address of the HTTP port; empty: as listen.host.")
+    port: int = setting(9464, "Port of /metrics and /healthz; 0 takes a free one.")
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port <= 65535, "http.port", self.port, "a port, or 0")
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect, as far as this section says."""
+        return not self.enabled or not self.host or _is_loopback(self.host)
+
+
+def _is_loopback(host: str) -> bool:
+    if host in ("localhost", "ip6-localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What is kept on disk, and where."""
+
+    folder: str = setting("sharp-data", "Folder of the journal and the snapshots; one server at a time.")
+    weights_folder: str = setting("", "Folder of weights that learners may name; empty: none may be named.")
+    automatic_snapshots: int = setting(5, "Automatic snapshots kept per learner.")
+
+    def __post_init__(self) -> None:
+        _require(bool(self.folder), "data.folder", self.folder, "a folder")
+        _at_least("data", self, 1, "automatic_snapshots")
+
+    @property
+    def path(self) -> Path:
+        """The data folder."""
+        return Path(self.folder)
+
+
+@dataclass(frozen=True)
+class TrustConfig:
+    """Who may connect."""
+
+    certificate: str = setting("", "PEM file of the server's certificate chain; empty: no TLS.")
+    key: str = setting("", "PEM file of the certificate's private key.")
+    client_ca: str = setting("", "PEM file of the CA that client certificates must be from (mutual TLS); empty: none.")
+    token_file: str = setting("", "File of bearer tokens by role (see SECURITY.md); empty: no token is asked for.")
+    insecure: bool = setting(False, "Whether to listen beyond loopback without tokens.")
+
+    def __post_init__(self) -> None:
+        _require(bool(self.certificate) == bool(self.key), "trust.key", self.key, "given together with certificate")
+        _require(not self.client_ca or bool(self.certificate), "trust.client_ca", self.client_ca, "used with TLS")
+
+
+@dataclass(frozen=True)
+class LimitsConfig:
+    """What one client, stream or learner may take of the server."""
+
+    message_bytes: int = setting(64 << 20, "Bytes of one message.")
+    batch_examples: int = setting(8192, "Examples of one batch or prediction.")
+    unlearned_bytes: int = setting(1 << 30, "Bytes taken and not yet learned, per learner.")
+    learners: int = setting(100, "Learners.")
+    classes: int = setting(10_000, "Classes per learner.")
+    streams: int = setting(1000, "Streams open at the same time, of all kinds.")
+    top_k: int = setting(100, "Best classes listed per example.")
+    nearest_memories: int = setting(100, "Nearest memories listed per example.")
+    image_pixels: int = setting(1 << 24, "Pixels of one encoded image.")
+    example_values: int = setting(1 << 20, "Numbers of one example.")
+    snapshot_bytes: int = setting(4 << 30, "Bytes of an imported snapshot.")
+    manual_snapshots: int = setting(100, "Requested and imported snapshots per learner.")
+    version_wait_seconds: float = setting(60.0, "How long a call without a deadline waits for a version.")
+
+    def __post_init__(self) -> None:
+        _at_least("limits", self, 4 << 20, "message_bytes")
+        _at_least("limits", self, 1024, "batch_examples")
+        _at_least("limits", self, 1, "unlearned_bytes", "learners", "classes", "streams", "top_k", "nearest_memories")
+        _at_least("limits", self, 1, "image_pixels", "example_values", "snapshot_bytes", "manual_snapshots")
+        _at_least("limits", self, 0, "version_wait_seconds")
+
+
+@dataclass(frozen=True)
+class BatchingConfig:
+    """How predictions that come together are computed together."""
+
+    max_batch_size: int = setting(256, "Examples computed at once, unless one request brings more.")
+    queue_examples: int = setting(16_384, "Examples that may wait for prediction, over all learners.")
+
+    def __post_init__(self) -> None:
+        _at_least("batching", self, 1, "max_batch_size", "queue_examples")
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """The process that trains."""
+
+    threads: int = setting(1, "Threads that training computes with.")
+    niceness: int = setting(10, "How far training gives way to everything else, 0 to 19.")
+    attempts: int = setting(3, "Failed tries after which an episode is parked.")
+    watchdog_seconds: float = setting(300.0, "Without any progress for this long, training counts as hung.")
+    device: str = setting("auto", "Where training computes: auto, cpu, cuda, cuda:0, mps.")
+    memory_bytes: int = setting(0, "Most bytes of address space of the training process; 0: no bound.")
+    retry_seconds: float = setting(
+        1.0, "Pause before a failed try is repeated, and before a dead trainer is restarted."
+    )
+
+    def __post_init__(self) -> None:
+        _at_least("trainer", self, 1, "threads", "attempts")
+        _require(0 <= self.niceness <= 19, "trainer.niceness", self.niceness, "0 to 19")
+        _at_least("trainer", self, 0, "memory_bytes", "retry_seconds")
+        _require(self.watchdog_seconds > 0, "trainer.watchdog_seconds", self.watchdog_seconds, "positive")
+
+
+@dataclass(frozen=True)
+class PredictorConfig:
+    """Where predictions are computed."""
+
+    threads: int = setting(1, "Threads that one prediction computes with.")
+    niceness: int = setting(
+        5, "How far computing predictions gives way to taking requests in, 0 to 19: they gather meanwhile. Linux only."
+    )
+    device: str = setting("auto", "Where predictions compute: auto, cpu, cuda, cuda:0, mps.")
+
+    def __post_init__(self) -> None:
+        _at_least("predictor", self, 1, "threads")
+        _require(0 <= self.niceness <= 19, "predictor.niceness", self.niceness, "0 to 19")
+
+
+@dataclass(frozen=True)
+class StopConfig:
+    """How the server ends."""
+
+    grace_seconds: float = setting(20.0, "How long calls under way may take to finish after SIGTERM.")
+
+    def __post_init__(self) -> None:
+        _at_least("stop", self, 0, "grace_seconds")
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """What is logged, and how."""
+
+    format: str = setting("human", "human or json; one line per event either way.")
+    level: str = setting("info", "debug, info, warning or error.")
+
+    def __post_init__(self) -> None:
+        _require(self.format in ("human", "json"), "log.format", self.format, "human or json")
+        _require(self.level in ("debug", "info", "warning", "error"), "log.level", self.level, "a level")
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Everything that a server is started with."""
+
+    listen: ListenConfig = field(default_factory=ListenConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    trust: TrustConfig = field(default_factory=TrustConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    batching: BatchingConfig = field(default_factory=BatchingConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    predictor: PredictorConfig = field(default_factory=PredictorConfig)
+    stop: StopConfig = field(default_factory=StopConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+
+    def __post_init__(self) -> None:
+        if self.trust.token_file or self.trust.insecure or (self.listen.loopback and self.http.loopback):
+            return
+        host = self.http.host if self.listen.loopback else self.listen.host
+        raise ConfigurationError(
+            f"listening on {host} lets others in: name a file of tokens, one role:token per line, with "
+            "trust.token_file (SHARP_TRUST_TOKEN_FILE), or let everybody in with trust.insecure "
+            "(SHARP_TRUST_INSECURE=true)"
+        )

@@ -1,0 +1,101 @@
+"""How a learner comes and goes: durable first, then known; gone from the journal first, then from the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+
+from sharp.v1 import learner_pb2
+from sharp_engine.config import to_dict
+from sharp_server.config.model import ServerConfig
+from sharp_server.errors import RpcError
+from sharp_server.learners.names import learner_name
+from sharp_server.learners.registry import Registry
+from sharp_server.learners.served_learner import ServedLearner
+from sharp_server.learners.settings import engine_config, label_kind
+from sharp_server.prediction.batcher import Batcher
+from sharp_server.runtime.threads import BackgroundThread
+from sharp_server.storage.data_folder import DataFolder
+from sharp_server.storage.interface import Storage
+from sharp_server.storage.manifest import write_manifest
+from sharp_server.storage.records import LearnerRow, Manifest, NewLearner
+from sharp_server.training.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+
+class Lifecycle:
+    """Makes and deletes learners."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        folder: DataFolder,
+        storage: Storage,
+        registry: Registry,
+        scheduler: Scheduler,
+        batcher: Batcher,
+        thread: BackgroundThread,
+    ) -> None:
+        self._config, self._folder, self._storage, self._registry = config, folder, storage, registry
+        self._scheduler, self._batcher, self._thread = scheduler, batcher, thread
+        self._one_at_a_time = asyncio.Lock()
+
+    async def create(self, name: str, config: learner_pb2.LearnerConfig) -> ServedLearner:
+        """Make a learner from its configuration."""
+        learner_name(name, "name")
+        made = engine_config(config, self._config)
+        shape = made.architecture.input_shape
+        return await self.create_from(
+            name,
+            config,
+            json.dumps(to_dict(made)),
+            json.dumps(shape) if shape is not None else None,
+            label_kind(config),
+        )
+
+    async def create_from(
+        self, name: str, config: learner_pb2.LearnerConfig, settings: str, input_shape: str | None, kind: str | None
+    ) -> ServedLearner:
+        """Make a learner from what the journal keeps of it."""
+        async with self._one_at_a_time:
+            new = NewLearner(name, uuid.uuid4().hex, config.SerializeToString(), settings, input_shape, kind)
+            row = await self._storage.create_learner(new, self._config.limits.learners)
+            # Not in the background thread: it may be loading a large version, and a first batch waits for this.
+            await asyncio.to_thread(self._make_folder, row)
+            served = ServedLearner(row)
+            self._registry.add(served)
+            log.info("learner %s was made", name)
+            return served
+
+    def _make_folder(self, row: LearnerRow) -> None:
+        self._folder.make_learner(row.uid)
+        manifest = Manifest(row.name, row.config.hex(), row.settings, row.created)
+        write_manifest(self._folder.of_learner(row.uid), manifest)
+
+    async def create_if_missing(self, name: str) -> ServedLearner:
+        """The learner of that name, made with an empty configuration if there is none."""
+        try:
+            return await self.create(name, learner_pb2.LearnerConfig())
+        except RpcError as refusal:
+            served = self._registry.find(name)
+            if refusal.reason == "LEARNER_EXISTS" and served is not None:
+                return served
+            raise
+
+    async def delete(self, served: ServedLearner) -> tuple[int, int]:
+        """Delete a learner with all it has; returns unlearned examples and snapshots that went with it."""
+        with served.change():
+            async with self._scheduler.paused(served):
+                unlearned = served.backlog.all_examples
+                snapshots = len(await self._storage.snapshots(served.id))
+                await self._storage.delete_learner(served.id)
+                self._registry.remove(served)
+                served.delete()
+                self._batcher.forget(served.id)
+                await self._thread.run_in_thread(self._folder.delete_learner, served.uid)
+                await self._storage.erase()
+                log.info("learner %s was deleted", served.name)
+                return unlearned, snapshots

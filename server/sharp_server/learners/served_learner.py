@@ -1,0 +1,307 @@
+"""One learner as the event loop knows it: what serves, what waits, who listens. What is durable is in the journal.
+
+Belongs to the event loop: no other thread may change it. Whoever wants something changed calls a method, which keeps
+the parts in agreement; a model is swapped by one assignment, between two batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Protocol
+
+from sharp.v1 import episode_pb2, learner_pb2
+from sharp_engine import Label, LearnerConfig
+from sharp_engine.config import from_dict
+from sharp_server.errors import RpcError
+from sharp_server.learners import events
+from sharp_server.learners.backlog import Backlog
+from sharp_server.learners.class_ordinals import ClassOrdinals
+from sharp_server.learners.mailbox import Mailbox
+from sharp_server.learners.version_waiters import VersionWaiters
+from sharp_server.prediction.model import Model
+from sharp_server.prediction.summary import LayerSummary
+from sharp_server.runtime.rate import Rate
+from sharp_server.storage.records import EpisodeRow, LearnerRow
+from sharp_server.training.protocol import PhaseDone, Progressed, Started
+
+
+class Producer(Protocol):
+    """The other end of an open Learn call."""
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Where its events wait."""
+        ...
+
+    def fail(self, fault: BaseException) -> None:
+        """End the call."""
+        ...
+
+
+class ServedLearner:
+    """One learner: its fixed facts, its model, what is not learned yet, and who listens."""
+
+    def __init__(self, row: LearnerRow) -> None:
+        self.id, self.name, self.uid, self.created = row.id, row.name, row.uid, row.created
+        self.row = row
+        """As it was when it was taken up."""
+        self.given = learner_pb2.LearnerConfig.FromString(row.config)
+        """The configuration as its creator wrote it."""
+        self.config: LearnerConfig = from_dict(json.loads(row.settings))
+        self.classes = ClassOrdinals(row.next_class)
+        self.backlog = Backlog()
+        self.ingested, self.trained, self.predicted = Rate(), Rate(), Rate()
+        self.files = asyncio.Lock()
+        """Held while the serving version is copied, and while a class is forgotten: no copy brings it back."""
+        self._input_shape: tuple[int, ...] | None = tuple(json.loads(row.input_shape)) if row.input_shape else None
+        self._label_kind = row.label_kind
+        self._inputs_durable = row.input_shape is not None and row.label_kind is not None
+        self._damaged = row.damaged
+        self._model = Model()
+        self._head: tuple[str, bytes] | None = None
+        self._segmentation_epoch = 0
+        self._changing = False
+        self._deleted = False
+        self._episode: EpisodeRow | None = None
+        self._progress: episode_pb2.Progress | None = None
+        self._phase_layers: tuple[LayerSummary, ...] | None = None
+        self._producers: dict[int, Producer] = {}
+        self._watchers: set[Mailbox] = set()
+        self._version_waiters = VersionWaiters()
+
+    # ---- inputs -----------------------------------------------------------------------------------------------------
+
+    @property
+    def input_shape(self) -> tuple[int, ...] | None:
+        """Of one example; absent until it is fixed."""
+        return self._input_shape
+
+    @property
+    def label_kind(self) -> str | None:
+        """`text` or `integer`; absent until it is fixed."""
+        return self._label_kind
+
+    @property
+    def inputs_durable(self) -> bool:
+        """Whether both are in the journal."""
+        return self._inputs_durable
+
+    def fix_inputs(self, shape: tuple[int, ...], kind: str | None) -> None:
+        """Fix both, as far as they are not: by a batch on its way to the disk, or by a snapshot."""
+        self._input_shape, self._label_kind = shape, self._label_kind or kind
+
+    def inputs_are_durable(self) -> None:
+        """Both are in the journal."""
+        self._inputs_durable = self._input_shape is not None and self._label_kind is not None
+
+    def unfix_inputs(self) -> None:
+        """The batch that would have fixed them did not reach the disk."""
+        if not self._inputs_durable and not self.given.input_shape:
+            self._input_shape, self._label_kind = None, self.row.label_kind
+
+    def labels_by_ordinal(self) -> dict[int, Label]:
+        """The classes met and not forgotten."""
+        return self.classes.by_ordinal()
+
+    @property
+    def segmentation_epoch(self) -> int:
+        """Rises when something was taken out of the open episodes: segmenters begin anew."""
+        return self._segmentation_epoch
+
+    def forget_class(self, label: Label) -> int | None:
+        """A class is about to leave the journal: batches after it bring a new one. Gives the ordinal it had."""
+        self._segmentation_epoch += 1
+        return self.classes.forget(label)
+
+    # ---- versions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Model:
+        """The version that serves."""
+        return self._model
+
+    @property
+    def head(self) -> tuple[str, bytes] | None:
+        """Name and SHA-256 of the snapshot that holds it."""
+        return self._head
+
+    def serve(self, model: Model, head: tuple[str, bytes] | None) -> None:
+        """Answer with another version from the next batch on; no head: it could not be kept on disk."""
+        self._model = model
+        self._head = head or self._head
+        self._version_waiters.reached(model.version)
+        self.notify()
+
+    async def reach(self, version: int, seconds: float) -> None:
+        """Wait until a version serves."""
+        if self._model.version < version:
+            try:
+                await self._version_waiters.wait(version, seconds)
+            except TimeoutError:
+                message, serving = f"version {version} does not serve yet", self._model.version
+                raise RpcError("VERSION_NOT_REACHED", message, wanted=version, serving=serving) from None
+
+    @property
+    def damaged_snapshots(self) -> int:
+        """Snapshots of it that were found damaged."""
+        return self._damaged
+
+    def found_damaged(self) -> None:
+        """A snapshot was found damaged."""
+        self._damaged += 1
+        self.notify()
+
+    # ---- changes ----------------------------------------------------------------------------------------------------
+
+    @property
+    def changing(self) -> bool:
+        """Whether a call is restoring, changing or deleting it."""
+        return self._changing
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it is no more."""
+        return self._deleted
+
+    @contextlib.contextmanager
+    def change(self) -> Iterator[None]:
+        """One change at a time: another one meanwhile is refused."""
+        if self._changing:
+            raise RpcError("LEARNER_BUSY", "another call is changing the learner", retry=0.2)
+        self._changing = True
+        self.notify()
+        try:
+            yield
+        finally:
+            self._changing = False
+            self.notify()
+
+    def delete(self) -> None:
+        """It is gone from the journal: everyone who waits for it or listens hears so."""
+        self._deleted = True
+        for episode in self.backlog.episodes():
+            self.emit(events.discarded(episode, "deleted"), episode.stream)
+        self.backlog.clear()
+        self.end_producers(RpcError("LEARNER_NOT_FOUND", "the learner was deleted", learner=self.name))
+        self._version_waiters.fail(RpcError("LEARNER_NOT_FOUND", "the learner was deleted"))
+        self.notify()
+
+    # ---- training ---------------------------------------------------------------------------------------------------
+
+    @property
+    def episode(self) -> EpisodeRow | None:
+        """The episode that the trainer is at."""
+        return self._episode
+
+    @property
+    def progress(self) -> episode_pb2.Progress | None:
+        """How far it is."""
+        return self._progress
+
+    @property
+    def layers(self) -> tuple[LayerSummary, ...]:
+        """Its layers: as the last finished phase left them, while it is being trained."""
+        if self._phase_layers is not None:
+            return self._phase_layers
+        return self._model.summary.layers if self._model.summary is not None else ()
+
+    def next_episode(self) -> EpisodeRow | None:
+        """The episode to be learned next; none while it is being changed or deleted."""
+        return None if self._changing or self._deleted else self.backlog.next()
+
+    def begin_turn(self, episode: EpisodeRow) -> None:
+        """The trainer turns to an episode."""
+        self._episode = episode
+        self.notify()
+
+    def follow_turn(self, report: Started | Progressed | PhaseDone, attempts: int) -> None:
+        """The trainer got on with it."""
+        episode = self._episode
+        if episode is None:
+            return
+        if isinstance(report, Started):
+            self.emit(events.started(episode, attempts, report.phase, report.phases), episode.stream)
+        elif isinstance(report, PhaseDone):
+            self._phase_layers = report.layers
+        else:
+            self._progress = events.progress_message(report)
+            self.trained.add(report.examples)
+            self.emit(events.progressed(episode, self._progress), episode.stream)
+        self.notify()
+
+    def end_turn(self) -> None:
+        """The trainer turns to something else."""
+        self._episode = self._progress = self._phase_layers = None
+        self.notify()
+
+    def update_episode(self, episode: EpisodeRow) -> None:
+        """An episode is now this in the journal; whoever listens hears it if its fate is decided."""
+        self.backlog.update(episode)  # before the event: a producer leaves when none of its episodes is left
+        if self._episode is not None and self._episode.id == episode.id:
+            self._episode = episode
+        outcome = events.outcome(episode)
+        if outcome is not None:
+            self.emit(outcome, episode.stream)
+        self.notify()
+
+    def release(self, nbytes: int) -> None:
+        """Bytes are learned."""
+        self.backlog.release(nbytes)
+
+    # ---- listeners --------------------------------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> int:
+        """Open Learn calls."""
+        return len(self._producers)
+
+    def attach(self, stream: int, producer: Producer) -> Producer | None:
+        """A Learn call is open; gives the one whose place it takes."""
+        before = self._producers.get(stream)
+        self._producers[stream] = producer
+        return before
+
+    def take_off(self, stream: int) -> Producer | None:
+        """Let go of the call on a stream, if there is one."""
+        return self._producers.pop(stream, None)
+
+    def detach(self, stream: int, producer: Producer) -> None:
+        """A Learn call is over."""
+        if self._producers.get(stream) is producer:
+            del self._producers[stream]
+        self.notify()
+
+    def end_producers(self, fault: BaseException) -> None:
+        """End every open Learn call."""
+        for producer in list(self._producers.values()):
+            producer.fail(fault)
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody watches it."""
+        return bool(self._watchers)
+
+    @contextlib.contextmanager
+    def watch(self, mailbox: Mailbox) -> Iterator[None]:
+        """Hear all events, and be woken by every change of the status."""
+        self._watchers.add(mailbox)
+        try:
+            yield
+        finally:
+            self._watchers.discard(mailbox)
+
+    def emit(self, event: episode_pb2.EpisodeEvent, stream: int) -> None:
+        """Send an event to the producer of that stream and to everyone who watches."""
+        producer = self._producers.get(stream)
+        if producer is not None:
+            producer.mailbox.put(event)
+        for mailbox in self._watchers:
+            mailbox.put(event)
+
+    def notify(self) -> None:
+        """Let watchers look at the status again."""
+        for mailbox in self._watchers:
+            mailbox.wake()
