@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sharp_engine.labels import Label
-from sharp_engine.network.state import Layer, Network, UnitState, rank_counts
+from sharp_engine.network.state import Layer, UnitState, rank_counts
 
 
 @dataclass(frozen=True)
@@ -61,22 +62,26 @@ class Inspection:
     network_resting: bool
     """Whether the network has stopped learning because its vote added nothing."""
     episodes_left: int | None
-    """How many more episodes have idle units at the present rate; absent before the network learned one."""
+    """For how many more episodes the scarcest layer has idle units, at the present rate; absent before the network
+    learned one."""
     pending_examples: int
     """Observed, not yet learned."""
     phases_done: int | None
     """Of the episode in progress; absent if none is."""
 
 
-def episodes_left(network: Network, learned: int) -> int | None:
-    """How many more episodes the scarcest layer has idle units for, if each recruits as those so far did on average."""
-    left = []
-    for layer in network.layers:
+def episodes_left(layers: Sequence[Layer], learned: int) -> dict[str, int]:
+    """By layer, for how many more episodes it has idle units, if each recruits as those so far did on average.
+
+    Layers that are pretrained, or of which nothing is recruited yet, are left out.
+    """
+    left = {}
+    for layer in layers:
         idle = int((layer.ranks == 0).sum())
         recruited = layer.units - idle
         if not layer.pretrained and learned and recruited:
-            left.append(idle * learned // recruited)
-    return min(left) if left else None
+            left[layer.name] = idle * learned // recruited
+    return left
 
 
 def inspect_layer(layer: Layer) -> LayerInspection:

@@ -7,6 +7,7 @@ It must never lose what it was promised to keep: every call either completes or 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,8 +48,13 @@ from sharp_engine.training.knowledge import Knowledge, MetricLearner, nothing_kn
 from sharp_engine.training.pretraining import freeze_pretrained, load_pretrained
 from sharp_engine.training.progress import Cancel, EpisodeReport, Observer, Reporter, TeachReport
 
+log = logging.getLogger(__name__)
+
 _CHUNK = 128
 """Examples per pass of the preprocessor."""
+
+_FEW_EPISODES = 2
+"""Where idle units last for fewer episodes than this, learning warns."""
 
 
 class Learner:
@@ -388,8 +394,32 @@ class Learner:
             },
             seconds=reporter.seconds,
         )
+        self._warn_of_scarce_units(running)
         reporter.tell("episode-learned", self.network)
         return report
+
+    def _episodes_left(self, network: Network, learned: int) -> dict[str, int]:
+        once = self.config.training.recruit_before_cut == "first-episode"  # what comes before the cut needs no more
+        return episodes_left(network.layers[network.cut :] if once else network.layers, learned)
+
+    def _warn_of_scarce_units(self, running: RunningEpisode) -> None:
+        """Warn while there is still time, and again only when it has become worse.
+
+        With a learned metric nothing needs to be said: classes do not depend on idle units there.
+        """
+        if self.knowledge is not None:
+            return
+        now = self._episodes_left(self.network, running.number)
+        least = min(now.values(), default=_FEW_EPISODES)
+        before = min(self._episodes_left(running.before, running.number - 1).values(), default=_FEW_EPISODES)
+        if least < min(before, _FEW_EPISODES):
+            log.warning(
+                "after episode %d the idle units of %s last for %s at the present rate: classes that come later share "
+                "units in use and are learned less well",
+                running.number,
+                ", ".join(name for name, left in now.items() if left == least),
+                "one more episode" if least else "no other episode",
+            )
 
     # ---- prediction ---------------------------------------------------------------------------------------------
 
@@ -501,7 +531,9 @@ class Learner:
             accuracy=known.calibration.accuracy if known else None,
             network_weight=known.calibration.weight if known else None,
             network_resting=self.network_resting,
-            episodes_left=episodes_left(self.network, self.episodes) if built else None,
+            episodes_left=min(self._episodes_left(self.network, self.episodes).values(), default=None)
+            if built
+            else None,
             pending_examples=self.pending_examples,
             phases_done=None if self.running is None else self.running.phases_done,
         )
