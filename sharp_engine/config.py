@@ -273,7 +273,7 @@ class MetricConfig:
 
     enabled: bool = False
     """Whether there is one. Without it the masked vote answers alone, as in the paper. It needs features that never
-    change: vectors, a patch dictionary, a pretrained G or a backbone."""
+    change before the first layer: vectors, a patch dictionary or a backbone."""
     random_features: int | None = None
     """Random ReLU features that join the stable features. Absent: as many as bring the dimensions to 3000, but at
     least 1000 and at most 32 for each stable feature."""

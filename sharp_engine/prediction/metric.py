@@ -190,7 +190,7 @@ class Metric:
     def distances(self, at: Coordinates, scores: Tensor) -> Tensor:
         """Distances to classes, in the order of their scores: (n, classes).
 
-        Twice the negative log-likelihood per dimension, about 1 for an example of the class.
+        Twice the negative log-likelihood per dimension, up to a constant: to be compared within one learner only.
         """
         everything = at.z.square() @ self._seen + at.rest * self._seen_rest + self._seen_constant  # (n,)
         return ((everything[:, None] - 2.0 * scores) / self.dimensions).clamp_(min=0.0)
