@@ -46,6 +46,7 @@ class Inspection:
     stm_budget_bytes: int
     stm_examples: int
     ltm_bytes: int
+    """Of the network's long-term memory: representations, masks and references."""
     ltm_entries: int
     semantic_bytes: int
     """Counts, means and scatter of the learned metric."""
@@ -55,8 +56,9 @@ class Inspection:
     """What was fitted to the first examples: the patch dictionary and the scale of features."""
     examples_per_class: dict[Label, int]
     """With a learned metric: how many examples of each class are known."""
-    accuracy: float | None
-    """With a learned metric: share of representatives that are answered right, each left out in turn."""
+    estimated_accuracy: float | None
+    """With a learned metric: share of representatives that are answered right, each left out in turn; absent while
+    they are less than twenty."""
     network_weight: float | None
     """With a learned metric: weight of the network's vote; absent before it was fitted."""
     network_resting: bool

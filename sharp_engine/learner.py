@@ -1,4 +1,4 @@
-"""The learner: a network, its two memories, and the stream it learns from.
+"""The learner: a metric and a network, their memories, and the stream it learns from.
 
 It must never lose what it was promised to keep: every call either completes or raises and leaves the learner as it was
 (an episode that fails or is cancelled: as it was at the end of its last phase). One thread may learn while others use
@@ -75,7 +75,7 @@ class Learner:
         self.config = config or LearnerConfig()
         self.device = resolve_device(self.config.device)
         self.architecture: Architecture | None = None
-        """What was settled; absent until the input shape is known."""
+        """What was chosen; absent until the input shape is known."""
         self.labels = Labels()
         self.episodes = 0
         """How many episodes were learned."""
@@ -158,7 +158,7 @@ class Learner:
     def observe(
         self, x: object, y: LabelLike, *, observer: Observer | None = None, cancel: Cancel | None = None
     ) -> list[EpisodeReport]:
-        """Take some examples of a stream. With found boundaries, learn every episode that is now complete."""
+        """Take some examples of a stream. With automatic boundaries, learn every episode that is now complete."""
         self._require_no_episode()
         examples = self._accept(*self._validated(x, y))
         self.pending.append(examples)
@@ -490,7 +490,7 @@ class Learner:
     # ---- memory and state ---------------------------------------------------------------------------------------
 
     def forget(self, label: Label) -> None:
-        """Remove a class from both memories and from everything not yet learned. The others stay as they are."""
+        """Remove a class from all memories and from everything not yet learned. The others stay as they are."""
         class_id = self.labels.find(label)
         running = self.running
         if running is not None and running.examples is None:
@@ -528,7 +528,7 @@ class Learner:
             episodic_bytes=known.episodic.nbytes if known else 0,
             features_bytes=self.preprocessor.nbytes if built else 0,
             examples_per_class={self.labels.label(i): n for i, n in known.semantic.examples.items()} if known else {},
-            accuracy=known.calibration.accuracy if known else None,
+            estimated_accuracy=known.calibration.accuracy if known else None,
             network_weight=known.calibration.weight if known else None,
             network_resting=self.network_resting,
             episodes_left=min(self._episodes_left(self.network, self.episodes).values(), default=None)
@@ -590,7 +590,7 @@ class Learner:
             )
 
     def _accept(self, examples: Tensor, labels: list[Label]) -> Examples:
-        """Give labels their ids; the first batch settles the architecture."""
+        """Give labels their ids; the first batch decides on the architecture."""
         if self.architecture is None:
             self.build(tuple(examples.shape[1:]))
         return Examples(examples.clone(), self.labels.ids(labels))  # the caller may use its array again

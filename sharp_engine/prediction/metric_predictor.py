@@ -1,6 +1,6 @@
 """Answers in the learned metric: which class mean is nearest, bent by corrections, joined by the network's vote.
 
-Immutable, like every predictor. `taught` gives a new one that shares everything that a few examples do not change.
+Immutable, like every predictor: what is learned or taught gives a new one.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from sharp_engine import Learner, preset
 from sharp_engine.config import LearnerConfig
 from tests.engine.made import examples, linear, mlp
 
-SCARCE = {"layers": (linear(12),) * 3, "tau_min": 0.5, "tau_period": 3}
+SCARCE: dict[str, Any] = {"layers": (linear(12),) * 3, "tau_min": 0.5, "tau_period": 3}
 """A few units are recruited per episode, and there are few."""
 
 
