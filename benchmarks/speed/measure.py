@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks import datasets
-from benchmarks.datasets import Images, synthetic
+from benchmarks.datasets import Examples, synthetic
 from benchmarks.errors import DataError, require
 from benchmarks.paper import published, scenario
 from benchmarks.reporting.machine import machine, versions
@@ -168,7 +168,7 @@ def run(options: SpeedOptions, progress: ReportProgress = silently) -> SpeedResu
     return result
 
 
-def _mnist(options: SpeedOptions) -> tuple[Images, str]:
+def _mnist(options: SpeedOptions) -> tuple[Examples, str]:
     if options.data_root is not None:
         found = datasets.load("mnist", options.data_root, test=False)
         return datasets.stratified(found.train, options.fraction, seed=0), "MNIST"
@@ -176,20 +176,20 @@ def _mnist(options: SpeedOptions) -> tuple[Images, str]:
     return synthetic.images(10, per_class, MNIST_SHAPE), "made-up images"
 
 
-def _episodes(images: Images) -> list[Images]:
+def _episodes(images: Examples) -> list[Examples]:
     """Two adjacent classes each."""
     sequence = scenario.class_incremental(int(images.y.max()) + 1, 2)
     return [images.take(episode.index) for episode in scenario.deal(images.y, sequence, seed=0)]
 
 
-def _first_of_each(images: Images, per_class: int) -> Images:
+def _first_of_each(images: Examples, per_class: int) -> Examples:
     members = [np.flatnonzero(images.y == class_id)[:per_class] for class_id in np.unique(images.y)]
     if min(len(part) for part in members) < 2:
         raise DataError(f"{len(images)} images are too few: every class needs two")
     return images.take(np.concatenate(members))
 
 
-def _small_learner(config: LearnerConfig, images: Images) -> Learner:
+def _small_learner(config: LearnerConfig, images: Examples) -> Learner:
     """A learner that has learned all the episodes of some images."""
     learner = Learner(config)
     for episode in _episodes(images):

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.datasets import Images, synthetic
+from benchmarks.datasets import Examples, synthetic
 
 
 def write_idx(path: Path, values: NDArray[np.uint8]) -> None:
@@ -20,14 +20,14 @@ def write_idx(path: Path, values: NDArray[np.uint8]) -> None:
     path.write_bytes(head + values.tobytes())
 
 
-def write_mnist_layout(folder: Path, train: Images, test: Images, prefix: str = "", first: int = 0) -> None:
+def write_mnist_layout(folder: Path, train: Examples, test: Examples, prefix: str = "", first: int = 0) -> None:
     """Write two splits as torchvision expects them; labels count from `first`."""
     for name, part in (("train", train), ("test" if prefix else "t10k", test)):
         write_idx(folder / f"{prefix}{name}-images-idx3-ubyte", part.x[:, 0])
         write_idx(folder / f"{prefix}{name}-labels-idx1-ubyte", (part.y + first).astype(np.uint8))
 
 
-def write_pngs(folder: Path, images: Images, names: list[str]) -> None:
+def write_pngs(folder: Path, images: Examples, names: list[str]) -> None:
     """Write one folder of PNGs per class."""
     for number, (x, y) in enumerate(zip(images.x, images.y, strict=True)):
         place = folder / names[y]
@@ -56,7 +56,7 @@ def png_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WriteMnist = Callable[..., None]
-WriteFolders = Callable[[Path, Images, list[str]], None]
+WriteFolders = Callable[[Path, Examples, list[str]], None]
 
 
 @pytest.fixture
