@@ -147,7 +147,8 @@ def test_a_fraction_that_cannot_be_is_named(fraction: float) -> None:
 def test_embeddings_are_read_from_an_npz_file_with_their_own_test_set(tmp_path: Path) -> None:
     train_x = np.arange(12, dtype=np.float16).reshape(6, 2)
     arrays = {"train_x": train_x, "train_y": np.array(["b", "a", "b", "a", "c", "c"])}
-    np.savez(tmp_path / "banking77_small.npz", **arrays, test_x=train_x[:1] + 1, test_y=np.array(["c"]))
+    test = {"test_x": train_x[:1] + 1, "test_y": np.array(["c"])}
+    np.savez(tmp_path / "banking77_small.npz", **arrays, **test)  # type: ignore[arg-type]
     found = datasets.load("banking77", tmp_path)
     assert found.classes == ("a", "b", "c") and found.train.y.tolist() == [1, 0, 1, 0, 2, 2]
     assert found.train.x.dtype == np.float32 and found.train.x.tolist() == train_x.tolist()
@@ -164,7 +165,7 @@ def test_vectors_that_cannot_be_are_named(tmp_path: Path) -> None:
         ({"train_x": x, "train_y": np.zeros(3), "test_x": x, "test_y": np.zeros(2)}, "one label per row"),
         ({"train_x": x, "train_y": np.zeros(2), "test_x": x, "test_y": np.ones(2)}, "never in train_y"),
     ):
-        np.savez(path, **arrays)  # type: ignore[arg-type] # numpy's stub takes a table for its one flag
+        np.savez(path, **arrays)
         with pytest.raises(DataError, match=named):
             datasets.load("banking77", tmp_path)
     path.write_bytes(b"nothing")

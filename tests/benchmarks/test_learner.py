@@ -22,11 +22,14 @@ SHORT: dict[str, Any] = {
     "training.phases": 1,
     "training.epochs": 1,
     "training.min_steps": 0,
+    "architecture.dictionary.atoms": 6,
+    "architecture.dictionary.patches": 300,
+    "metric.random_features": 30,
     "stream.min_examples": 32,
     "stream.window": 16,
     "stream.max_examples": 1000,
 }
-"""A schedule for tests, and episodes short enough to be found in a small stream."""
+"""Everything small, and episodes short enough to be found in a small stream."""
 
 
 @pytest.fixture
