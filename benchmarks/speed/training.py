@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.datasets import Examples
-from benchmarks.speed.baseline import DenseNetwork, DenseTrainer
+from benchmarks.speed.baseline import DenseNetwork, DenseTrainer, random_replay
 from benchmarks.speed.timing import Comparison, Spent, now
 from sharp_engine import Learner, LearnerConfig, Progress
 
@@ -76,9 +76,7 @@ def learn_in_turns(config: LearnerConfig, episodes: Sequence[Examples]) -> tuple
     for episode in episodes:
         replay = None
         if before is not None and config.memory.replayed_episodes > 0:
-            stored = torch.rand(config.memory.stm_capacity, *dense_network.cut_shape)
-            classes = torch.from_numpy(before.y).unique()
-            replay = stored, classes[torch.arange(len(stored)) % len(classes)]
+            replay = random_replay(dense_network, config.memory.stm_capacity, before.y)
         dense.begin_episode(torch.from_numpy(episode.x).float() / 255.0, torch.from_numpy(episode.y), replay)
         turns = _Turns(dense)
         start = now()

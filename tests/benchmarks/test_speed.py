@@ -49,14 +49,28 @@ def test_every_part_is_measured_printed_and_saved(tmp_path: Path) -> None:
     outcome = CliRunner().invoke(command.app, ["--tiny", "--output", str(file)])
     assert outcome.exit_code == 0, outcome.output
     found = json.loads(file.read_text())
+    assert len(found["sequence"]["comparisons"]) == 4 and found["sequence"]["epochs_at_once"] in (1, 2)
+    for row in found["sequence"]["comparisons"]:
+        assert 0 < row["cpu_seconds"] and 0 < row["baseline_cpu_seconds"]
+    assert [(row["batch"], row["classes"]) for row in found["answers"]] == [(1, 10), (8, 10), (1, 6), (8, 6)]
+    assert all(0 < row["teach_ms"] <= row["with_prediction_ms"] for row in found["teaching"])
+    assert [(row["classes"], row["examples"]) for row in found["teaching"]] == [(6, 4), (6, 4)]
     assert len(found["training"]) == 4 and all(row["cpu_ratio"] > 0 for row in found["training"])
     assert [e["epochs"] for e in found["training_by_episode"]["mnist"]] == [1] * 5
     sizes = [(row["memories"], row["batch"], row["classes"]) for row in found["prediction"]]
     assert sizes == [(kind, batch, 12) for kind in ("clusters", "random") for batch in (1, 8)]
-    assert len(found["growth"]["cpu_seconds"]) == 4 and found["growth"]["ltm_bytes"][-1] > 0
+    assert len(found["growth"]["cpu_seconds"]) == 4 and found["growth"]["memory_bytes"][-1] > 0
     assert [row["name"].split(": ")[1] for row in found["snapshot"]] == ["save", "load"] * 2
     assert found["settings"]["full_sizes"] is False and found["machine"]["threads"] >= 1
-    for title in ("Training against", "Prediction against", "Growth over", "Snapshots against"):
+    for title in (
+        "learner's sequence",
+        "answers against",
+        "Teaching one",
+        "Training the network",
+        "Prediction against",
+        "Growth over",
+        "Snapshots against",
+    ):
         assert title in outcome.output
 
 
