@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             learner.create(input_shape=(3, options.side, options.side))
         except LearnerExistsError:
-            pass  # we come back to what it knows already
+            pass  # it continues with what it knows already
         while True:
             learn_new(learner, options.incoming, wait=options.once)
             name_new(learner, options.incoming)

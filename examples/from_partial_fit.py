@@ -69,7 +69,7 @@ def as_a_service(address: str, name: str, x: Array, y: Array, x_test: Array, y_t
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Run the loops and tell how much each knows in the end."""
+    """Run the loops and show how much each knows in the end."""
     parser = argparse.ArgumentParser(description="A partial_fit loop, before and after.")
     parser.add_argument("--address", help="of a server; without one the service is left out")
     parser.add_argument("--learner", default="from-partial-fit")

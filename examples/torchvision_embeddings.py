@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
         try:
             learner.create(overrides={"architecture.kind": "mlp"}, input_shape=x.shape[1:])
         except LearnerExistsError:
-            pass  # goes on with what it knows
+            pass  # it continues with what it knows
         with learner.learn() as stream:
             for start in range(0, len(names), options.classes):
                 chosen = np.isin(y, names[start : start + options.classes]) & ~judged

@@ -1,15 +1,17 @@
 """SHARP as a library: a classifier that takes new classes as they come and keeps the old ones.
 
 Sparse networks with ranked units, a short-term memory of quantised hidden activations, and a long-term memory that
-answers by nearest neighbours. Start with `Learner(preset("default"))`.
+answers by nearest memories, in a metric that keeps learning. Start with `Learner(preset("default"))`.
 """
 
 from sharp_engine.config import (
     ArchitectureConfig,
     BackboneConfig,
+    DictionaryConfig,
     LayerConfig,
     LearnerConfig,
     MemoryConfig,
+    MetricConfig,
     PredictionConfig,
     StreamConfig,
     TrainingConfig,
@@ -37,11 +39,11 @@ from sharp_engine.errors import (
 from sharp_engine.inspection import Inspection, LayerInspection
 from sharp_engine.labels import Label
 from sharp_engine.learner import Learner
-from sharp_engine.prediction.predictor import ClassVote, NearMemory, Prediction, Predictions, Predictor
+from sharp_engine.prediction.answers import ClassVote, NearMemory, Prediction, Predictions, Predictor
 from sharp_engine.presets import PRESETS, preset
 from sharp_engine.stream.segmenter import Segmenter
 from sharp_engine.training.pretraining import PretrainReport, pretrain
-from sharp_engine.training.progress import EpisodeReport, Observer, Progress
+from sharp_engine.training.progress import EpisodeReport, Observer, Progress, TeachReport
 
 __all__ = [
     "PRESETS",
@@ -50,6 +52,7 @@ __all__ = [
     "Cancelled",
     "ClassVote",
     "ConfigError",
+    "DictionaryConfig",
     "DtypeError",
     "EmptyEpisodeError",
     "EpisodeFailedError",
@@ -64,6 +67,7 @@ __all__ = [
     "Learner",
     "LearnerConfig",
     "MemoryConfig",
+    "MetricConfig",
     "NearMemory",
     "NoPositivePairError",
     "NonFiniteError",
@@ -83,6 +87,7 @@ __all__ = [
     "SnapshotError",
     "SnapshotVersionError",
     "StreamConfig",
+    "TeachReport",
     "TrainingConfig",
     "UnknownClassError",
     "preset",

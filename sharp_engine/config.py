@@ -24,7 +24,7 @@ StmChoice = Literal["random", "herding"]
 StmShare = Literal["even", "fading"]
 Vote = Literal["majority", "calibrated"]
 Boundaries = Literal["explicit", "automatic"]
-ArchitectureKind = Literal["auto", "conv-small", "vgg-small", "mlp", "backbone"]
+ArchitectureKind = Literal["auto", "conv-small", "vgg-small", "mlp", "dictionary", "backbone"]
 
 _T = TypeVar("_T")
 
@@ -81,6 +81,46 @@ class BackboneConfig:
 
 
 @dataclass(frozen=True)
+class DictionaryConfig:
+    """A dictionary of image patches, made from the first episode's images without their labels."""
+
+    atoms: int | None = None
+    """K: directions that patches are compared with; each gives two features per cell of the grid, one per sign.
+    Absent: 100 for gray images, 400 for coloured ones."""
+    patch: int = 6
+    """Side of a patch in pixels; images of smaller sides take smaller patches."""
+    grid: int | None = None
+    """Responses are averaged over grid × grid cells of the image. Absent: 3 for gray images, 2 for coloured ones."""
+    threshold: float = 0.35
+    """Response below which an atom is silent."""
+    contrast_floor: float = 0.005
+    """Added to the variance of a patch before it is divided out, so that flat patches stay flat."""
+    whitening_floor: float = 0.1
+    """Added to the eigenvalues of the patches' covariance before they are whitened."""
+    patches: int = 60_000
+    """How many random patches the dictionary is made from."""
+    rounds: int = 8
+    """Rounds of spherical k-means."""
+
+    def __post_init__(self) -> None:
+        _require(self.atoms is None or self.atoms >= 1, "atoms", self.atoms, "at least 1")
+        _require(self.grid is None or self.grid >= 1, "grid", self.grid, "at least 1")
+        _require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
+        _require(self.patch >= 2, "patch", self.patch, "at least 2")
+        _require(self.patches >= (self.atoms or 1), "patches", self.patches, f"at least atoms ({self.atoms})")
+        for name in ("contrast_floor", "whitening_floor"):
+            _require(0 < getattr(self, name) < math.inf, name, getattr(self, name), "positive")
+        _require(0 <= self.threshold < math.inf, "threshold", self.threshold, "at least 0")
+
+    def for_channels(self, channels: int) -> DictionaryConfig:
+        """The same with atoms and grid chosen, for images of so many channels."""
+        atoms, grid = (100, 3) if channels == 1 else (400, 2)
+        return dataclasses.replace(
+            self, atoms=self.atoms or min(atoms, self.patches), grid=self.grid or grid, patches=self.patches
+        )
+
+
+@dataclass(frozen=True)
 class ArchitectureConfig:
     """What the network looks like and how inputs reach it."""
 
@@ -106,6 +146,8 @@ class ArchitectureConfig:
     """A file written by `sharp_engine.pretrain`: G's layers are loaded from it and frozen at the highest rank."""
     backbone: BackboneConfig | None = None
     """The pretrained model in front, for kind `backbone`."""
+    dictionary: DictionaryConfig = field(default_factory=DictionaryConfig)
+    """The patch dictionary in front, for kind `dictionary`."""
 
     def __post_init__(self) -> None:
         _require_choices(self)
@@ -172,6 +214,9 @@ class TrainingConfig:
     """Adadelta's learning rate."""
     cache_mebibytes: int = 1024
     """Most memory for outputs of frozen units, computed once per episode; what does not fit is computed every step."""
+    rest_after: int = 0
+    """With a learned metric: the network rests once its vote has added nothing for so many episodes in a row. 0:
+    never."""
 
     def __post_init__(self) -> None:
         _require_choices(self)
@@ -179,6 +224,7 @@ class TrainingConfig:
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         _require(self.min_steps >= 0, "min_steps", self.min_steps, "at least 0")
         _require(self.cache_mebibytes >= 0, "cache_mebibytes", self.cache_mebibytes, "at least 0")
+        _require(self.rest_after >= 0, "rest_after", self.rest_after, "at least 0")
         _require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
         _require(0 < self.temperature < math.inf, "temperature", self.temperature, "positive")
         _require(0.0 <= self.tau_min <= 1.0, "tau_min", self.tau_min, "in [0, 1]")
@@ -219,6 +265,43 @@ class MemoryConfig:
         _require(self.stm_bits in (2, 4, 8), "stm_bits", self.stm_bits, "2, 4 or 8")
         _require(self.ltm_per_class >= 1, "ltm_per_class", self.ltm_per_class, "at least 1")
         _require(0.0 <= self.holdout <= 0.5, "holdout", self.holdout, "in [0, 0.5]")
+
+
+@dataclass(frozen=True)
+class MetricConfig:
+    """The learned metric in which long-term memory compares; see `prediction/metric.py`."""
+
+    enabled: bool = False
+    """Whether there is one. Without it the masked vote answers alone, as in the paper. It needs features that never
+    change: vectors, a patch dictionary, a pretrained G or a backbone."""
+    random_features: int | None = None
+    """Random ReLU features that join the stable features. Absent: as many as bring the dimensions to 3000, but at
+    least 1000 and at most 32 for each stable feature."""
+    shrinkage: float = 1.0
+    """Multiplies the shrinkage of the covariance that the data ask for (oracle approximating shrinkage)."""
+    floor: float = 0.3
+    """Variance between classes along directions that no class has used yet, as a share of the mean over all."""
+    kernel_width: float = 0.1
+    """How far a correction reaches, in cosine distance."""
+    representatives: int = 20
+    """Most single memories kept of a class; the network never trains on them, and all calibration is done on them."""
+    corrections: int = 2000
+    """Most corrections kept; beyond it the oldest go."""
+
+    def __post_init__(self) -> None:
+        count = self.random_features
+        _require(count is None or count >= 0, "random_features", count, "at least 0")
+        for name in ("shrinkage", "kernel_width"):
+            _require(0 < getattr(self, name) < math.inf, name, getattr(self, name), "positive")
+        _require(0 <= self.floor < math.inf, "floor", self.floor, "at least 0")
+        for name in ("representatives", "corrections"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+
+    def random_features_for(self, features: int) -> int:
+        """How many random features join so many stable ones."""
+        if self.random_features is not None:
+            return self.random_features
+        return min(max(1000, 3000 - features), 32 * features)
 
 
 @dataclass(frozen=True)
@@ -284,6 +367,7 @@ class LearnerConfig:
     architecture: ArchitectureConfig = field(default_factory=ArchitectureConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
+    metric: MetricConfig = field(default_factory=MetricConfig)
     prediction: PredictionConfig = field(default_factory=PredictionConfig)
     stream: StreamConfig = field(default_factory=StreamConfig)
     seed: int = 0

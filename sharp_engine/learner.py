@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -26,19 +27,28 @@ from sharp_engine.errors import (
     NothingLearnedError,
 )
 from sharp_engine.inputs import as_examples
-from sharp_engine.inspection import Inspection, inspect_layer
+from sharp_engine.inspection import Inspection, episodes_left, inspect_layer
 from sharp_engine.labels import Label, LabelLike, Labels, as_labels
 from sharp_engine.memory.long_term import LongTermMemory
 from sharp_engine.memory.short_term import ShortTermMemory
 from sharp_engine.network.architecture import Architecture, Normaliser, resolve_architecture
-from sharp_engine.network.backbone import build_backbone, feature_shape
+from sharp_engine.network.backbone import build_backbone
+from sharp_engine.network.features import FeatureMap
 from sharp_engine.network.preprocessing import Preprocessor
 from sharp_engine.network.state import Network, build
-from sharp_engine.prediction.predictor import Predictions, Predictor
+from sharp_engine.prediction import novelty
+from sharp_engine.prediction.answers import Predictions, Predictor
+from sharp_engine.prediction.metric import Whitening, fit_whitening
+from sharp_engine.prediction.metric_predictor import MetricPredictor
+from sharp_engine.prediction.vote import VotePredictor
 from sharp_engine.stream.segmenter import Segmenter
 from sharp_engine.training.episode import EpisodeTrainer, Examples, RunningEpisode, consolidate, hold_out
+from sharp_engine.training.knowledge import Knowledge, MetricLearner, nothing_known
 from sharp_engine.training.pretraining import freeze_pretrained, load_pretrained
-from sharp_engine.training.progress import Cancel, EpisodeReport, Observer, Reporter
+from sharp_engine.training.progress import Cancel, EpisodeReport, Observer, Reporter, TeachReport
+
+_CHUNK = 128
+"""Examples per pass of the preprocessor."""
 
 
 class Learner:
@@ -72,6 +82,10 @@ class Learner:
         """Observed, not yet learned."""
         self.found: list[int] = []
         """Lengths of the complete episodes at the head of `pending`."""
+        self.knowledge: Knowledge | None = None
+        """What is known in the learned metric, where there is one."""
+        self._whitening: tuple[Tensor, Whitening] | None = None
+        """The newest whitening, and the scatter that it was made from."""
         self._predictor: Predictor | None = None
         if self.config.architecture.input_shape is not None:
             self.build(self.config.architecture.input_shape)
@@ -85,13 +99,12 @@ class Learner:
 
         A snapshot brings its own weights: it gives its backbone, loads no pretrained G, and fills a blank network.
         """
-        config, device = self.config.architecture, self.device
-        architecture = resolve_architecture(config, input_shape)
-        normaliser = Normaliser(config, input_shape, device)
-        features = input_shape
+        config, device, stable = self.config.architecture, self.device, self.config.metric.enabled
+        architecture = resolve_architecture(config, input_shape, stable)
         if config.backbone is not None:
             backbone = backbone or build_backbone(config.backbone, device)
-            features = feature_shape(backbone, input_shape, device)
+        preprocessor = self.preprocessor_for(architecture, backbone)
+        features = preprocessor.shape_of_features(input_shape)
         # Nothing is drawn from the learner's own before everything fits.
         generator = self._random_copy() if load_weights else None
         m = self.config.memory.replayed_episodes
@@ -101,13 +114,26 @@ class Learner:
             if load_weights:
                 load_pretrained(network, config.pretrained)
         memory = self.config.memory
-        self.preprocessor = Preprocessor(normaliser, device, backbone)
+        self.preprocessor = preprocessor
         self.network: Network = network
         self.stm = ShortTermMemory(network.cut_shape, memory.stm_capacity, memory.stm_share)
         self.segmenter = Segmenter(self.config.stream, int(torch.tensor(input_shape).prod()), self.config.seed)
         if generator is not None:
             self.generator.set_state(generator.get_state())
+        if stable:
+            count = self.config.metric.random_features_for(features[0])
+            feature_map = FeatureMap(features[0], count, self.config.seed, device)
+            self.metric_learner = MetricLearner(feature_map, self.config.metric)
+            self.feature_map = feature_map
+            self.knowledge = nothing_known(features[0], feature_map.dimensions, device)
         self.architecture = architecture
+
+    def preprocessor_for(self, architecture: Architecture, backbone: nn.Module | None) -> Preprocessor:
+        """What stands before the first layer, not fitted to anything yet."""
+        config = self.config.architecture
+        normaliser = Normaliser(config, architecture.input_shape, self.device)
+        dictionary = config.dictionary if architecture.kind == "dictionary" else None
+        return Preprocessor(normaliser, self.device, backbone, dictionary, self.config.metric.enabled)
 
     # ---- learning -----------------------------------------------------------------------------------------------
 
@@ -143,7 +169,7 @@ class Learner:
         while self.running is not None or self.found:
             if self.running is None:
                 episode, rest = self._split(self.found[0])
-                if not _has_pair(episode.y.tolist()):  # too thin to learn from: it joins the next one
+                if self.knowledge is None and not _has_pair(episode.y.tolist()):  # too thin: it joins the next one
                     if len(self.found) == 1:
                         break
                     self.found[:2] = [sum(self.found[:2])]
@@ -181,17 +207,60 @@ class Learner:
         running = self._require_running()
         if running.examples is None:
             running.examples = self._same_examples(x, y, running)
-        phases = self.config.training.phases
+        self._prepare(running)
+        phases = self.config.training.phases if running.trains else 0
+        reporter = Reporter(observer, cancel, running.number, phases, running.seconds)
+        reporter.phase = running.phases_done
+        if not running.trains:
+            reporter.tell("episode-started", self.network)
+            self._learn_metric(running, reporter)
+            return self._finish(running, None, reporter)
         trainer = EpisodeTrainer(
-            self.preprocessor, self.config, running.examples, running.heldout, self.network, self.stm
+            self.preprocessor, self.config, running.examples, running.heldout, self.network, self.stm, running.features
         )
-        epochs, steps = trainer.epochs(self.config.training)
-        reporter = Reporter(observer, cancel, running.number, phases, running.seconds, epochs)
-        reporter.phase, reporter.steps_left = running.phases_done, (phases - running.phases_done) * epochs * steps
+        reporter.epochs, steps = trainer.epochs(self.config.training)
+        reporter.steps_left = (phases - running.phases_done) * reporter.epochs * steps
         reporter.tell("episode-started", self.network)
+        self._learn_metric(running, reporter)
         while running.phases_done < phases:
             self._learn_phase(running, trainer, reporter)
         return self._finish(running, trainer, reporter)
+
+    @torch.no_grad()
+    def teach(self, x: object, y: LabelLike) -> TeachReport:
+        """Learn a few labelled examples at once, without an episode: the next prediction names them.
+
+        An example that would be answered wrong is kept as a correction. Needs a learned metric, and features that are
+        stable already: with a patch dictionary, a first episode must have been learned.
+        """
+        examples, labels = self._validated(x, y)
+        if not self.config.metric.enabled:
+            raise EpisodeStateError("teaching needs a learned metric, and metric.enabled is false for this learner")
+        if self.architecture is None:
+            self.build(tuple(examples.shape[1:]))
+        if not self.preprocessor.ready:
+            if self.preprocessor.dictionary_config is not None:
+                raise EpisodeStateError("images are taught once a first episode has shown what they look like")
+            self.preprocessor = self.preprocessor.fitted(examples, self._side_generator())
+        assert self.knowledge is not None
+        ids = self.labels.ids(labels)
+        before = self.knowledge.class_ids
+        vote = self._network_vote() if self.knowledge.calibration.weight else None
+        s = torch.cat([self.preprocessor(part) for part in examples.split(_CHUNK)])
+        self.knowledge, whitening, corrections = self.metric_learner.teach(
+            self.knowledge, s, ids, self.episodes, self._whitening_if_current(), vote
+        )
+        self._whitening = (self.knowledge.semantic.scatter, whitening)
+        if self.running is not None:
+            self.running.knowledge = None  # made again, with what was taught, when the episode goes on
+        self._predictor = None
+        classes = list(dict.fromkeys(ids.tolist()))
+        return TeachReport(
+            examples=len(ids),
+            classes=tuple(self.labels.label(i) for i in classes),
+            new_classes=tuple(self.labels.label(i) for i in classes if i not in before),
+            corrections=corrections,
+        )
 
     def abandon_episode(self) -> None:
         """Give up the episode in progress: its examples are dropped and the learner is as before it began."""
@@ -199,15 +268,73 @@ class Learner:
         self.network = running.before
         self.generator.set_state(running.random_before)
         self.running = None
+        self._predictor = None
         held = {memory.class_id for memory in self.ltm.classes} | {stored.class_id for stored in self.stm.classes}
+        if self.knowledge is not None:
+            held |= self.knowledge.class_ids
+            if not self.knowledge.class_ids:  # what was fitted to the abandoned examples goes with them
+                self.preprocessor = self.preprocessor.unfitted()
         self.labels.keep(held.union(*(part.y.tolist() for part in self.pending)))
 
     def _begin(self, examples: Examples) -> None:
         random_before = self.generator.get_state()
-        heldout = hold_out(examples.y, self.config.memory.holdout, self.generator)
+        trains = self._trains(examples.y.tolist())
+        most = self.config.metric.representatives if self.knowledge is not None else novelty.REFERENCES
+        share = self.config.memory.holdout if trains else 0.0
+        heldout = hold_out(examples.y, share, most, self.generator)
         self.running = RunningEpisode(
-            self.episodes + 1, examples, examples.fingerprint(), heldout, self.network.copy(), random_before
+            self.episodes + 1, examples, examples.fingerprint(), heldout, self.network.copy(), random_before, trains
         )
+
+    def _trains(self, labels: Sequence[Label]) -> bool:
+        """Whether the network learns these: with a learned metric it may rest, and needs pairs of several classes."""
+        if self.knowledge is None:
+            return True
+        return not self.network_resting and _has_pair(labels) and len(set(labels)) > 1
+
+    @property
+    def network_resting(self) -> bool:
+        """Whether the network has stopped learning because its vote added nothing; `wake_network` starts it again."""
+        patience = self.config.training.rest_after
+        return self.knowledge is not None and 0 < patience <= self.knowledge.calibration.fruitless
+
+    def wake_network(self) -> None:
+        """Let a resting network learn again, from the next episode on."""
+        self._require_no_episode()
+        if self.knowledge is not None:
+            calibration = replace(self.knowledge.calibration, fruitless=0)
+            self.knowledge = replace(self.knowledge, calibration=calibration)
+            self._predictor = None
+
+    @torch.no_grad()
+    def _prepare(self, running: RunningEpisode) -> None:
+        """Compute the stable features of the episode, once; the first examples settle what they are."""
+        if self.knowledge is None or running.features is not None:
+            return
+        assert running.examples is not None
+        x = running.examples.x
+        if not self.preprocessor.ready:
+            self.preprocessor = self.preprocessor.fitted(x, self._side_generator())
+        running.features = torch.cat([self.preprocessor(part) for part in x.split(_CHUNK)])
+
+    @torch.no_grad()
+    def _learn_metric(self, running: RunningEpisode, reporter: Reporter) -> None:
+        """Make the episode known in the learned metric: predictions name it from here on."""
+        if self.knowledge is None or running.knowledge is not None:
+            return
+        assert running.examples is not None and running.features is not None
+        reporter.check_cancelled()
+        y, features = running.examples.y, running.features
+        running.knowledge, whitening = self.metric_learner.learn(
+            self.knowledge, features, y, running.heldout, running.number, self._side_generator()
+        )
+        self._whitening = (running.knowledge.semantic.scatter, whitening)
+        self._predictor = None
+        reporter.tell("metric-ready", self.network)
+
+    def _side_generator(self) -> torch.Generator:
+        """Random numbers that take nothing from the learner's own, and are the same whenever an episode is resumed."""
+        return torch.Generator().manual_seed(self.config.seed + 1_000_003 * (self.episodes + 1))
 
     def _learn_phase(self, running: RunningEpisode, trainer: EpisodeTrainer, reporter: Reporter) -> None:
         """Rewire and train a copy; the learner changes only when the phase is complete."""
@@ -224,15 +351,27 @@ class Learner:
         reporter.loss = loss
         reporter.tell("phase-ended", network)
 
-    def _finish(self, running: RunningEpisode, trainer: EpisodeTrainer, reporter: Reporter) -> EpisodeReport:
+    def _finish(self, running: RunningEpisode, trainer: EpisodeTrainer | None, reporter: Reporter) -> EpisodeReport:
+        """Consolidate; without a trainer the network has learned nothing, and stays as it is."""
         reporter.check_cancelled()
         assert running.examples is not None
         known = {memory.class_id for memory in self.ltm.classes}
-        network, generator = self.network.copy(), self._random_copy()
-        after = consolidate(
-            network, trainer, running, self.stm, self.ltm, self.labels, self.config, self.preprocessor, generator
-        )
-        self.network, self.stm, self.ltm, self._predictor = after.network, after.stm, after.ltm, after.predictor
+        if self.knowledge is not None:
+            known |= self.knowledge.class_ids
+        generator = self._random_copy()
+        knowledge = running.knowledge
+        if trainer is not None:
+            network = self.network.copy()
+            after = consolidate(
+                network, trainer, running, self.stm, self.ltm, self.labels, self.config, self.preprocessor, generator
+            )
+            if knowledge is not None:
+                whitening = self._whitening_of(knowledge)
+                knowledge = self.metric_learner.weigh(knowledge, whitening, after.predictor)
+            self.network, self.stm, self.ltm = after.network, after.stm, after.ltm
+            self._predictor = after.predictor if knowledge is None else None
+        if knowledge is not None:
+            self.knowledge = knowledge
         self.generator.set_state(generator.get_state())
         self.episodes = running.number
         self.running = None
@@ -260,9 +399,51 @@ class Learner:
         if self._predictor is None:
             if self.architecture is None:
                 raise NothingLearnedError("nothing was learned yet: there is no class to name")
-            network = self.network if self.running is None else self.running.before
-            self._predictor = Predictor(self.preprocessor, network, self.ltm, self.labels, self.config.prediction)
+            running, knowledge = self.running, self.knowledge
+            vote = self._network_vote() if knowledge is None or knowledge.calibration.weight else None
+            if knowledge is None:
+                if vote is None:
+                    raise NothingLearnedError("nothing was learned yet: there is no class to name")
+                self._predictor = vote
+                return vote
+            episodes = self.episodes
+            if running is not None and running.knowledge is not None:
+                knowledge, episodes = running.knowledge, running.number
+            if not knowledge.class_ids:
+                raise NothingLearnedError("nothing was learned yet: there is no class to name")
+            with torch.no_grad():
+                learned = self.metric_learner.fit(knowledge, self._whitening_of(knowledge), vote)
+            self._predictor = MetricPredictor(
+                self.preprocessor,
+                self.feature_map,
+                learned,
+                knowledge.episodic,
+                knowledge.calibration,
+                self.labels,
+                episodes,
+                vote,
+            )
         return self._predictor
+
+    def _network_vote(self) -> VotePredictor | None:
+        """The paper's vote, for what the network had learned when the episode in progress began."""
+        if not self.ltm.classes:
+            return None
+        network = self.network if self.running is None else self.running.before
+        return VotePredictor(self.preprocessor, network, self.ltm, self.labels, self.config.prediction)
+
+    def _whitening_if_current(self) -> Whitening | None:
+        assert self.knowledge is not None
+        if self._whitening is not None and self._whitening[0] is self.knowledge.semantic.scatter:
+            return self._whitening[1]
+        return None
+
+    def _whitening_of(self, knowledge: Knowledge) -> Whitening:
+        """Made anew only when the sums have changed."""
+        scatter = knowledge.semantic.scatter
+        if self._whitening is None or self._whitening[0] is not scatter:
+            self._whitening = (scatter, fit_whitening(knowledge.semantic, self.config.metric))
+        return self._whitening[1]
 
     def predict(self, x: object, *, top: int = 1, memories: int = 0, novelty: bool = True) -> Predictions:
         """Name a batch of examples (n, *input shape).
@@ -289,6 +470,9 @@ class Learner:
             self.segmenter.forget(class_id)
             self.stm = self.stm.forget(class_id)
         self.ltm = self.ltm.forget(class_id)
+        if self.knowledge is not None:
+            known, whitening = self.metric_learner.calibrate(_folded(self.knowledge.forget(class_id)))
+            self.knowledge, self._whitening = known, (known.semantic.scatter, whitening)
         self.labels.remove(label)
         if running is not None and running.examples is not None:
             self._forget_in_progress(running, running.examples, class_id)
@@ -296,12 +480,13 @@ class Learner:
 
     def inspect(self) -> Inspection:
         """The learner in figures."""
-        built = self.architecture is not None
+        built, known = self.architecture is not None, self.knowledge
+        named = tuple(known.semantic.examples) if known else tuple(memory.class_id for memory in self.ltm.classes)
         return Inspection(
             architecture=self.architecture.describe() if self.architecture is not None else "",
             device=str(self.device),
             episodes=self.episodes,
-            classes=tuple(self.labels.label(memory.class_id) for memory in self.ltm.classes),
+            classes=tuple(self.labels.label(class_id) for class_id in named),
             layers=tuple(inspect_layer(layer) for layer in self.network.layers) if built else (),
             stm_bytes=self.stm.nbytes if built else 0,
             stm_overhead_bytes=self.stm.overhead if built else 0,
@@ -309,6 +494,14 @@ class Learner:
             stm_examples=self.stm.examples if built else 0,
             ltm_bytes=self.ltm.nbytes,
             ltm_entries=self.ltm.entries,
+            semantic_bytes=known.semantic.nbytes if known else 0,
+            episodic_bytes=known.episodic.nbytes if known else 0,
+            features_bytes=self.preprocessor.nbytes if built else 0,
+            examples_per_class={self.labels.label(i): n for i, n in known.semantic.examples.items()} if known else {},
+            accuracy=known.calibration.accuracy if known else None,
+            network_weight=known.calibration.weight if known else None,
+            network_resting=self.network_resting,
+            episodes_left=episodes_left(self.network, self.episodes) if built else None,
             pending_examples=self.pending_examples,
             phases_done=None if self.running is None else self.running.phases_done,
         )
@@ -349,7 +542,10 @@ class Learner:
 
         A class of the newest m episodes that could not be replayed would be forgotten.
         """
-        if not _has_pair(labels):
+        if self.knowledge is not None or self.architecture is None and self.config.metric.enabled:
+            if not self._trains(labels):
+                return
+        elif not _has_pair(labels):
             raise NoPositivePairError(f"no class has two examples among {len(labels)}: nothing to pull together")
         m, capacity = self.config.memory.replayed_episodes, self.config.memory.stm_capacity
         held = set(labels)
@@ -395,9 +591,11 @@ class Learner:
         kept = examples.y != class_id
         if bool(kept.all()):
             return
-        if not _has_pair(examples.y[kept].tolist()):
+        rest = examples.y[kept].tolist()
+        if not _has_pair(rest) if self.knowledge is None else not rest or not self._trains(rest) and running.trains:
             self.abandon_episode()
             return
+        running.features, running.knowledge = None, None
         place = kept.cumsum(0) - 1
         running.heldout = place[running.heldout[kept[running.heldout]]]
         running.examples = _without(examples, class_id)
@@ -414,6 +612,10 @@ class Learner:
         if self.running is None:
             raise EpisodeStateError("no episode is in progress")
         return self.running
+
+
+def _folded(knowledge: Knowledge) -> Knowledge:
+    return replace(knowledge, semantic=knowledge.semantic.folded())
 
 
 def _without(examples: Examples, class_id: int) -> Examples:

@@ -7,6 +7,7 @@ from sharp_engine.config import (
     ArchitectureKind,
     LearnerConfig,
     MemoryConfig,
+    MetricConfig,
     PredictionConfig,
     TrainingConfig,
 )
@@ -47,17 +48,14 @@ def _paper(
 
 PRESETS: dict[str, LearnerConfig] = {
     "default": LearnerConfig(
-        training=TrainingConfig(phases=3, epochs=1, min_steps=40, batch_size=128, recruit_before_cut="first-episode"),
-        memory=MemoryConfig(
-            stm_capacity=1000,
-            stm_choice="herding",
-            stm_share="fading",
-            stm_bits=4,
-            stm_sparse=True,
-            ltm_per_class=50,
-            holdout=0.05,
-        ),
-        prediction=PredictionConfig(vote="calibrated"),
+        training=TrainingConfig(phases=3, epochs=1, min_steps=40, batch_size=128, rest_after=3),
+        memory=MemoryConfig(stm_capacity=1000, ltm_per_class=50, holdout=0.05),
+        metric=MetricConfig(enabled=True, shrinkage=2.0),
+        prediction=PredictionConfig(neighbours=25),
+    ),
+    "sharp": LearnerConfig(
+        training=TrainingConfig(phases=3, epochs=1, min_steps=40, batch_size=128),
+        memory=MemoryConfig(stm_capacity=1000, ltm_per_class=50, holdout=0.05),
     ),
     "mnist": _paper("conv-small", 0.90, 10, 3, 256, 0.1, 5, 25, 50),
     "fashion-mnist": _paper("conv-small", 0.75, 12, 3, 1024, 0.2, 25, 25, 50),

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sharp_engine.errors import ConfigError, NoPositivePairError, NothingLearnedError
 from sharp_engine.labels import Label
 from sharp_engine.learner import Learner
-from sharp_engine.prediction.predictor import Predictions
+from sharp_engine.prediction.answers import Predictions
 from sharp_engine.presets import preset as settings_of
 
 Episodes = Literal["automatic", "calls"]

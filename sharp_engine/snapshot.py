@@ -5,7 +5,7 @@ every tensor's name, type and shape is checked against what the description says
 config's own rules, so a file from a stranger can at worst be refused. Nothing is built before the file is seen to hold
 it: the memory that reading takes is in proportion to the file, whatever its description claims.
 
-Metadata: `format` = "sharp", `version` = "1", `learner` = the JSON description (see `describe`), `digest` = SHA-256
+Metadata: `format` = "sharp", `version` = "2", `learner` = the JSON description (see `describe`), `digest` = SHA-256
 over description and tensors (see `digest`). Tensors:
 
     network.{i}.weight|bias|mask|ranks   the full network, layer i
@@ -16,6 +16,8 @@ over description and tensors (see `digest`). Tensors:
     episode.x|y|heldout                  the episode in progress (x and y only with pending examples)
     pending.x|y, segment.labels|features observed and not yet learned (only with pending examples)
     backbone.{name}                      the frozen backbone's weights, where the config keeps them in snapshots
+
+and those of the learned metric (see `snapshot_metric.py`), where there is one.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from sharp_engine import snapshot_metric
 from sharp_engine.config import from_dict, to_dict
 from sharp_engine.errors import SharpError, SnapshotError, SnapshotVersionError
 from sharp_engine.labels import Label, Labels, as_labels
@@ -44,12 +47,12 @@ from sharp_engine.memory.long_term import ClassMemory, LongTermMemory
 from sharp_engine.memory.packing import Packed, is_sound
 from sharp_engine.memory.short_term import ShortTermMemory, StoredClass
 from sharp_engine.network.architecture import Architecture, resolve_architecture
-from sharp_engine.network.backbone import build_backbone, checksum, feature_shape
+from sharp_engine.network.backbone import build_backbone, checksum
 from sharp_engine.network.state import Network, plan
 from sharp_engine.training.episode import Examples, RunningEpisode
 
 FORMAT = "sharp"
-VERSION = 1
+VERSION = 2
 _PARTS = {"weight": torch.float32, "bias": torch.float32, "mask": torch.bool, "ranks": torch.int32}
 
 _MOST_EPISODES = 2**31 - 1
@@ -165,8 +168,10 @@ def describe(learner: Learner, pending: bool) -> dict[str, Any]:
             "fingerprint": running.fingerprint,
             "losses": running.losses,
             "seconds": running.seconds,
+            "trains": running.trains,
             "shortfalls": [layer.shortfall for layer in running.before.layers],
         },
+        "metric": snapshot_metric.describe(learner),
         "pending": pending,
         "found": learner.found if pending else [],
         "backbone": checksum(learner.preprocessor.backbone.state_dict())
@@ -196,6 +201,7 @@ def tensors_of(learner: Learner, pending: bool) -> dict[str, Tensor]:
         }
     for j, memory in enumerate(learner.ltm.classes):
         tensors |= {f"ltm.{j}.{part}": getattr(memory, part) for part in ("mask", "vectors", "reference")}
+    tensors |= snapshot_metric.tensors_of(learner)
     if pending and learner.pending:
         tensors["pending.x"] = torch.cat([part.x for part in learner.pending])
         tensors["pending.y"] = torch.cat([part.y for part in learner.pending])
@@ -277,16 +283,22 @@ def _restore_built(learner: Learner, description: dict[str, Any], tensors: _Tens
     shape = tuple(_count(side) for side in description["input_shape"])
     if len(shape) not in (1, 3) or not 1 <= math.prod(shape) <= _LARGEST_EXAMPLE:
         raise SnapshotError(f"examples cannot have the shape {shape}")
-    backbone, features = None, shape
+    backbone = None
     if architecture.backbone is not None:
         state = tensors.take_prefix("backbone.extractor.") if architecture.backbone.in_snapshots else None
         backbone = build_backbone(architecture.backbone, learner.device, state)
         if checksum(backbone.state_dict()) != description["backbone"]:
             raise SnapshotError("the backbone's weights are not the ones this learner was trained with")
-        features = feature_shape(backbone, shape, learner.device)
-    _expect_network(resolve_architecture(architecture, shape), features, tensors)
+    metric = learner.config.metric
+    resolved = resolve_architecture(architecture, shape, metric.enabled)
+    features = learner.preprocessor_for(resolved, backbone).shape_of_features(shape)
+    _expect_network(resolved, features, tensors)
+    if metric.enabled:
+        snapshot_metric.expect_dimensions(features[0] + metric.random_features_for(features[0]), tensors)
     learner.build(shape, backbone, load_weights=False)
     learner.network = _network(learner.network, "network", description["shortfalls"], tensors)
+    if learner.knowledge is not None:
+        snapshot_metric.restore(learner, description["metric"], tensors, _count)
     learner.stm = _stm(learner, description["stm"], tensors)
     learner.ltm = _ltm(learner, description["ltm"], tensors)
     known = {class_id for class_id, _ in learner.labels.pairs()}
@@ -301,7 +313,7 @@ def _restore_built(learner: Learner, description: dict[str, Any], tensors: _Tens
         labels = tensors.take("segment.labels", torch.int64, (None,))
         seen = tensors.take("segment.features", torch.float32, (len(labels), learner.segmenter.features.shape[1]))
         learner.segmenter.restore(labels, seen)
-        learner.found = [_count(length) for length in description["automatic"]]
+        learner.found = [_count(length) for length in description["found"]]
         if sum(learner.found) > len(examples.y):
             raise SnapshotError("the found episodes are longer than the pending examples")
 
@@ -393,6 +405,7 @@ def _running(learner: Learner, entry: dict[str, Any], tensors: _Tensors) -> Runn
         heldout=heldout,
         before=_network(learner.network, "before", entry["shortfalls"], tensors),
         random_before=random_before,
+        trains=bool(entry["trains"]),
         losses=[float(loss) for loss in entry["losses"]],
         seconds=float(entry["seconds"]),
     )

@@ -1,7 +1,7 @@
 """`sharp benchmark …`: runs the benchmarks of a clone.
 
 The benchmarks are not part of the installed package, so they are imported only when asked for. They read their own
-options: what stands behind the command is handed on as it is.
+options: what follows the command is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def fuzz(context: typer.Context) -> None:
 
 @app.command(context_settings=_HAND_ON, add_help_option=False)
 def load(context: typer.Context) -> None:
-    """Load a server to 80 % of its capacity for minutes, with everything else going on."""
+    """Load a server to 80 % of its capacity for minutes, while everything else runs."""
     _run("reliability.load.__main__", context)
 
 

@@ -37,18 +37,18 @@ class LabelledData:
     y: Sequence[str | int]
     """One label each."""
     name: str
-    """What it is called."""
+    """Its name."""
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, indices: Sequence[int]) -> LabelledData:
-        """Give some of it."""
+        """Select examples by index."""
         x = [self.x[i] for i in indices] if isinstance(self.x, list) else self.x[np.asarray(indices, int)]
         return LabelledData(x, [self.y[i] for i in indices], self.name)
 
     def part(self, part: Part) -> LabelledData:
-        """Give all of it, every fifth example of each class (test), or the others (train)."""
+        """Select all of it, every fifth example of each class (test), or the others (train)."""
         if part is Part.ALL:
             return self
         seen: dict[str | int, int] = {}
@@ -77,13 +77,13 @@ class LabelledData:
         return episodes
 
     def batches(self, size: int) -> Iterator[LabelledData]:
-        """Give it a batch at a time."""
+        """Split it into batches."""
         for start in range(0, len(self), size):
             yield self.take(range(start, min(start + size, len(self))))
 
 
 def load(data: str) -> LabelledData:
-    """Find out what DATA is and read it."""
+    """Read DATA, whatever kind it is."""
     path = Path(data)
     if path.is_dir():
         return _load_folder(path)
@@ -119,7 +119,7 @@ def _load_npz(path: Path) -> LabelledData:
         raise
     except typer.BadParameter:
         raise
-    except Exception as error:  # numpy raises what zip files, headers and pickles bring up
+    except Exception as error:  # numpy raises whatever zip files, headers and pickles do
         raise typer.BadParameter(f"{path} can't be read: {error}", param_hint="DATA") from None
     if y.ndim != 1 or len(x) != len(y):
         raise typer.BadParameter(
@@ -140,7 +140,7 @@ def _load_by_name(name: str) -> LabelledData:
     low, high = x.min(axis=0), x.max(axis=0)
     if name == "digits":
         low, high = 0.0, 16.0  # the scale of its pixels
-    # Features of very different scales would drown each other; the presets expect 0 to 1.
+    # Features of very different scales would hide each other; the presets expect 0 to 1.
     x = ((x - low) / np.maximum(high - low, 1e-9)).astype(np.float32)
     y = loaded.target.tolist() if name == "digits" else [str(loaded.target_names[i]) for i in loaded.target]
     return LabelledData(x, y, name)

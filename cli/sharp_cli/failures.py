@@ -21,15 +21,15 @@ HOISTED_OPTIONS = frozenset(
 """The same, followed by a value."""
 
 OWN_OPTIONS = {"serve": frozenset({"--json"}), "benchmark": frozenset[str]()}
-"""Commands with options of the same names, and what is hoisted there all the same."""
+"""Commands with options of the same names, and what is hoisted there nevertheless."""
 
 
 def explain(error: Exception) -> str:
-    """Say in one line what went wrong, and what may help."""
+    """Explain in one line what went wrong, and what may help."""
     text = str(error).strip() or type(error).__name__
     if isinstance(error, UnavailableError) and not error.reason:
-        cause = text.rpartition(": ")[2].strip(" ])").lower()  # the rest is gRPC's own account of all its tries
-        text = f"no server answers ({cause}): is it running, is --address right, does it want TLS (--ca-file)?"
+        cause = text.rpartition(": ")[2].strip(" ])").lower()  # the rest is gRPC's own list of all its attempts
+        text = f"no server answers ({cause}): is it running, is --address right, does it need TLS (--ca-file)?"
     elif isinstance(error, AuthenticationError):
         text = f"{text} (give the token with --token-file)"
     elif isinstance(error, OSError) and not isinstance(error, SharpError):
@@ -52,7 +52,7 @@ class OneLineFailures(TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Whoever read our output has seen enough. Python would complain once more on its way out.
+            # The reader of our output closed it. Python would complain once more at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         except (SharpError, OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What a command says: a table or a sentence for people on a terminal, JSON and nothing else for programs."""
+"""What a command prints: a table or a sentence for people on a terminal, JSON and nothing else for programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDY = ("detail", "note", "best", "value", "")
 
 
 def console() -> Console:
-    """Give the console for results. Made anew each time, as tests put another stdout in its place."""
+    """The console for results. Made each time, as tests replace stdout."""
     made = Console(highlight=False)
     if not made.is_terminal:
         made.width = max(made.width, FILE_WIDTH)
@@ -28,7 +28,7 @@ def console() -> Console:
 
 
 def side_console() -> Console:
-    """Give the console for progress, which is no part of the result."""
+    """The console for progress, which is not part of the result."""
     return Console(stderr=True, highlight=False)
 
 
@@ -45,7 +45,7 @@ def _plain_number(value: Any) -> Any:
 
 
 def table(*columns: str, rows: Sequence[Sequence[Any]], numbers: Sequence[str] = ()) -> Table:
-    """Make a quiet table; the named columns are right-aligned."""
+    """Make a plain table; the named columns are right-aligned."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(columns))
     for column in columns:
         # Words may be broken where there is no room; numbers, names and ids may not.

@@ -1,4 +1,4 @@
-"""`sharp serve`: a server in this terminal. Its flags are the settings that the server itself names."""
+"""`sharp serve`: a server in this terminal. Its flags are the settings of the server."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def make_command() -> Callable[..., None]:
         parameters.append(_parameter(option.name.replace(".", "_"), kind, *flags, help=shown, **group))
 
     def serve(ctx: typer.Context, config: Path | None, print_config: bool, **flags: Any) -> None:
-        """Serve learners until told to stop."""
+        """Serve learners until stopped."""
         given = {names[key]: str(value) for key, value in flags.items() if value is not None}
         _serve(connection.of(ctx).json, given, config, print_config)
 
@@ -87,7 +87,7 @@ def _serve(as_json: bool, flags: dict[str, str], config: Path | None, print_conf
 
 def _stand_in(missing: str) -> Callable[..., None]:
     def serve() -> None:
-        """Serve learners until told to stop."""
+        """Serve learners until stopped."""
         typer.echo(f"sharp: {MISSING.format(missing=missing)}", err=True)
         raise typer.Exit(1)
 

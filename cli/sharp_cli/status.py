@@ -32,7 +32,7 @@ def status(ctx: typer.Context) -> None:
         out.print(table(*learner.HEADS, rows=learner.rows(found), numbers=learner.HEADS[2:5] + learner.HEADS[6:]))
     else:
         out.print("no learners yet: teach one with `sharp learn`")
-    for damage in server.damages:
+    for damage in server.corruption_events:
         serving = f", version {damage.serving_model_version} serves instead" if damage.serving_model_version else ""
         words = f"damage: {damage.learner or 'server'}: {damage.detail}{serving}"
         out.print(Text(words, style="red"), soft_wrap=True)

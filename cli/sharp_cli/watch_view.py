@@ -153,7 +153,7 @@ def _facts(status: LearnerStatus) -> Table:
     rows.add_row(
         "examples/s",
         "",
-        f"taken {rates.examples_ingested_per_second:,.0f} · trained {rates.examples_trained_per_second:,.0f} · "
+        f"ingested {rates.examples_ingested_per_second:,.0f} · trained {rates.examples_trained_per_second:,.0f} · "
         f"predicted {rates.examples_predicted_per_second:,.0f}",
     )
     if status.damaged_snapshots:

@@ -15,7 +15,7 @@
 from ._answers import (
     Backlog,
     ClassSummary,
-    Damage,
+    CorruptionEvent,
     DeletedLearner,
     DeletedSnapshot,
     DiscardedEpisode,
@@ -185,7 +185,7 @@ __all__ = [
     "ClosedError",
     "ConfigInvalidError",
     "ConflictError",
-    "Damage",
+    "CorruptionEvent",
     "DataLossError",
     "DeadlineError",
     "DeletedLearner",

@@ -26,7 +26,7 @@ STUBS: Final = (learning_pb2_grpc.LearningStub, prediction_pb2_grpc.PredictionSt
 """The generated stubs of the three services."""
 
 NOT_REPEATABLE: Final = frozenset({"CreateLearner", "CreateSnapshot", "ImportSnapshot"})
-"""Methods that do something more when they are called once more."""
+"""Methods that have another effect when they are repeated."""
 
 DONE_BEFORE: Final[dict[str, tuple[type[SharpError], type[Message]]]] = {
     "DeleteLearner": (LearnerNotFoundError, learner_admin_pb2.DeleteLearnerResponse),
@@ -44,7 +44,7 @@ def methods(channel: Any) -> dict[str, Callable[..., Any]]:
 
 @dataclass
 class Attempts:
-    """The tries of one call: how much time is left, and whether to try again."""
+    """The attempts of one call: how much time is left, and whether to try again."""
 
     method: str
     """Name of the method."""
@@ -53,29 +53,29 @@ class Attempts:
     deadline: float
     """When to give up, by the monotonic clock."""
     failures: int = 0
-    """How many tries failed."""
+    """How many attempts failed."""
     unsure: bool = False
-    """Whether one of them may have had its effect all the same."""
+    """Whether one of them may have had its effect nevertheless."""
 
     def time_left(self) -> float:
-        """Seconds until the deadline, a little more than none."""
+        """Seconds until the deadline, never 0."""
         return max(1e-3, self.deadline - time.monotonic())
 
     def done_before(self, error: SharpError) -> Any:
-        """Give an empty answer if the error means that an earlier try did what was asked. None otherwise."""
+        """Return an empty answer if the error means that an earlier attempt succeeded. None otherwise."""
         kind, answer = DONE_BEFORE.get(self.method, (None, None))
         if self.unsure and kind is not None and answer is not None and isinstance(error, kind):
             return answer()
         return None
 
     def delay_after(self, error: SharpError) -> float:
-        """Tell how long to wait before the next try, or raise the error if there is to be none."""
+        """Decide how long to wait before the next attempt, or raise the error if there is to be none."""
         self.failures += 1
-        told = bool(error.reason)  # the server itself refused: nothing was done
+        refused = bool(error.reason)  # by the server itself: nothing was done
         may_repeat = error.retryable and not isinstance(error, DeadlineError)
-        if not may_repeat or self.failures >= self.retry.attempts or not (told or self.method not in NOT_REPEATABLE):
+        if not may_repeat or self.failures >= self.retry.attempts or not (refused or self.method not in NOT_REPEATABLE):
             raise error
-        self.unsure |= not told
+        self.unsure |= not refused
         delay = self.retry.delay(self.failures, error.retry_delay)
         if delay >= self.deadline - time.monotonic():
             raise error

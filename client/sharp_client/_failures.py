@@ -1,4 +1,4 @@
-"""The way from a failed call to its exception."""
+"""From a failed call to its exception."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ BY_CODE: Final[Mapping[str, type[SharpError]]] = {
     "DATA_LOSS": DataLossError,
     "UNAUTHENTICATED": AuthenticationError,
 }
-"""The exception of a failure that tells no reason this client knows, by canonical code."""
+"""The exception of a failure without a reason that this client knows, by canonical code."""
 
 _E = TypeVar("_E", bound=SharpError)
 _CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def is_retryable(reason: str) -> bool:
-    """Tell from the table of reasons whether the same call may succeed later."""
+    """Look up whether the same call may succeed later."""
     value = errors_pb2.ErrorReason.DESCRIPTOR.values_by_name.get(reason)
     return value is not None and bool(value.GetOptions().Extensions[errors_pb2.retryable])
 
 
 def canonical_code(reason: str) -> str:
-    """Name the canonical code that a reason always comes with."""
+    """Look up the canonical code of a reason."""
     code: str = (
         errors_pb2.ErrorReason.DESCRIPTOR.values_by_name[reason].GetOptions().Extensions[errors_pb2.canonical_code]
     )

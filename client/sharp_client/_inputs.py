@@ -1,4 +1,4 @@
-"""Examples, from what users have at hand to messages of the right size."""
+"""From the examples that users have to messages of the right size."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Examples:
     array: Array | None = None
     """uint8 or float32 in the shape of a Tensor."""
     images: Sequence[bytes | Path] = ()
-    """Whole PNG or JPEG files, or where they are: those are read when they are sent."""
+    """Whole PNG or JPEG files, or their paths, which are read when they are sent."""
     resize: bool = False
     """Whether the server may resize images of another size."""
 
@@ -48,13 +48,13 @@ class Examples:
         return len(self.images) if self.array is None else len(self.array)
 
     def sizes(self) -> Array:
-        """Tell the bytes of each example on the wire."""
+        """Bytes of each example on the wire."""
         if self.array is None:
             return np.array([_size(image) + 6 for image in self.images], np.int64)
         return np.full(len(self.array), self.array[0].nbytes, np.int64)
 
     def check_shape(self, expected: Sequence[int]) -> None:
-        """Refuse numbers of another shape than the learner's."""
+        """Refuse arrays of another shape than the learner's."""
         if self.array is None or not expected or tuple(expected) == self.array.shape[1:]:
             return
         raise local_error(
@@ -77,7 +77,7 @@ class Examples:
 
 
 def to_examples(x: Any, *, resize: bool = False) -> Examples:
-    """Take a batch as it comes and check it.
+    """Check a batch of any accepted kind.
 
     Arrays (numpy, or anything with `__array__`): vectors `(n, features)`, images `(n, channels, height, width)` or, if
     grey, `(n, height, width)`. Images: a list of paths, PIL images or bytes of PNG and JPEG files, or a single one.
@@ -90,7 +90,7 @@ def to_examples(x: Any, *, resize: bool = False) -> Examples:
 
 
 def split(sizes: Array, limit_bytes: int, limit_examples: int) -> Iterator[slice]:
-    """Cut a batch into parts that fit a message, by the bytes that each example takes there."""
+    """Split a batch into parts that fit a message, by the bytes of each example."""
     room = limit_bytes - OVERHEAD_BYTES
     if sizes.max() > room:
         index = int(np.argmax(sizes > room))
@@ -159,7 +159,7 @@ def _read_array(x: Any) -> Array:
     if array.dtype != np.bool_ and not np.issubdtype(array.dtype, np.floating):
         raise local_error(
             DtypeUnsupportedError,
-            f"the dtype {array.dtype} is not taken: use uint8 for values of 0 to 255, or else float32",
+            f"the dtype {array.dtype} is not supported: use uint8 for values of 0 to 255, or else float32",
             dtype=array.dtype,
         )
     with np.errstate(over="ignore"):

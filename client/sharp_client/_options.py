@@ -1,4 +1,4 @@
-"""How a client behaves: deadlines, retries, limits, trust. Small values, checked when made."""
+"""How a client behaves: deadlines, retries, limits, trust. Small values, checked on construction."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import grpc
 logger = logging.getLogger("sharp_client")
 
 MESSAGE_BYTES = 4 * 2**20
-"""Every server takes messages of this size."""
+"""Every server accepts messages of this size."""
 
 BATCH_EXAMPLES = 1024
-"""Every server takes this many examples in one message."""
+"""Every server accepts this many examples in one message."""
 
 
 def _check_positive(options: object, *, optional: tuple[str, ...] = ()) -> None:
@@ -40,8 +40,8 @@ class Timeout:
     transfer: float = 3600.0
     """For a whole export, import or stream of predictions."""
     acknowledge: float | None = 3600.0
-    """On a learn stream: without a word of the server while something is not acknowledged, which may also be because
-    the learner has as much to learn as it may hold. A dead connection is found sooner. None: for ever."""
+    """On a learn stream: for any message while something is not acknowledged; silence may also mean that
+    the learner holds as much as it may. A dead connection is found sooner. None: for ever."""
 
     def __post_init__(self) -> None:
         _check_positive(self, optional=("acknowledge",))
@@ -52,21 +52,21 @@ class Retry:
     """How often and how fast to try again what may succeed later."""
 
     attempts: int = 4
-    """Tries of one call, the first included. 1: no retry."""
+    """Attempts of one call, the first included. 1: no retry."""
     initial_delay: float = 0.1
-    """Seconds before the second try."""
+    """Seconds before the second attempt."""
     multiplier: float = 2.0
     """Each further delay is this much longer."""
     largest_delay: float = 2.0
     """Seconds that a delay is at most, unless the server asks for more."""
     resume_for: float = 300.0
-    """How long a broken learn stream is taken up again and again before it fails."""
+    """Seconds for which a broken learn stream is reopened before it fails."""
 
     def __post_init__(self) -> None:
         _check_positive(self)
 
     def delay(self, failures: int, asked: float | None = None) -> float:
-        """Seconds to wait after so many failures in a row, in part by chance; never less than the server asked."""
+        """Seconds to wait after so many failures in a row, slightly random; never less than the server asked."""
         delay = min(self.initial_delay * self.multiplier ** (failures - 1), self.largest_delay)
         return max(delay * random.uniform(0.9, 1.0), asked or 0.0)
 
@@ -76,15 +76,15 @@ class Limits:
     """How much to send and to hold."""
 
     message_bytes: int = MESSAGE_BYTES
-    """Bytes of one Predict message. A learn stream goes by what the server tells."""
+    """Bytes of one Predict message. A learn stream uses the server's own limit."""
     batch_examples: int = BATCH_EXAMPLES
     """Examples of one Predict message."""
     window_batches: int = 64
-    """Batches of a learn stream that may be under way, not acknowledged yet."""
+    """Batches of a learn stream that may be sent and not acknowledged yet."""
     window_bytes: int = 64 * 2**20
-    """The same in bytes. One batch is always taken."""
+    """The same in bytes. One batch always fits."""
     receive_bytes: int = 256 * 2**20
-    """Bytes of the largest answer that is taken."""
+    """Bytes of the largest answer that is accepted."""
 
     def __post_init__(self) -> None:
         _check_positive(self)
@@ -92,7 +92,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Tls:
-    """Trust in the server, and, with mutual TLS, the proof of who asks. Files in PEM."""
+    """How the server is trusted, and, for mutual TLS, the client's own certificate. Files in PEM."""
 
     ca_file: str | os.PathLike[str] | None = None
     """Authorities that vouch for the server. None: those of the system."""
@@ -136,7 +136,7 @@ class Token:
         return self._value is not None
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Tell what to send with each call."""
+        """What to send with each call."""
         if self._file is not None:
             try:
                 self._read(self._file)

@@ -1,4 +1,4 @@
-"""One long call of predictions without input and output: which answers belong together, and what went wrong here."""
+"""The state of a prediction stream, without input and output: which answers belong together, and what failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._results import Prediction, decode_prediction
 
 
 class PredictionStreamState:
-    """Cuts batches into messages and puts the answers together again."""
+    """Splits batches into messages and joins their answers again."""
 
     def __init__(self, learner: str, limits: Limits, return_failures: bool, **options: Any) -> None:
         self._learner, self._limits, self._options = learner, limits, options
@@ -37,7 +37,7 @@ class PredictionStreamState:
         self._number += 1
 
     def receive(self, message: prediction_pb2.PredictStreamResponse) -> Prediction | SharpError | None:
-        """Take in one answer; gives what became of a batch with its last part."""
+        """Apply one answer; returns the result of a batch with its last part."""
         if message.WhichOneof("result") == "response":
             self._answers.append(message.response)
         else:

@@ -54,7 +54,7 @@ class EpisodeNotFoundError(NotFoundError):
 
 
 class ClassNotFoundError(NotFoundError):
-    """The learner has never met that class. Metadata: label."""
+    """The learner does not know that class. Metadata: label."""
 
     reason = "CLASS_NOT_FOUND"
 
@@ -68,7 +68,7 @@ class VersionNotFoundError(NotFoundError):
 
 
 class LearnerExistsError(ConflictError):
-    """A learner of that name is there already."""
+    """There already is a learner of that name."""
 
     reason = "LEARNER_EXISTS"
 
@@ -80,7 +80,7 @@ class FieldInvalidError(InvalidArgumentError):
 
 
 class UnexpectedMessageError(InvalidArgumentError):
-    """A message came where the protocol of the stream has no place for it: the first was not the opening one, or a
+    """A message that the protocol of the stream does not allow here: the first was not the opening one, or a
     later one was. Metadata: expected, found.
     """
 
@@ -94,7 +94,7 @@ class NameInvalidError(InvalidArgumentError):
 
 
 class ConfigInvalidError(InvalidArgumentError):
-    """An unknown preset, an unknown setting, or a value that it does not take. Metadata: setting, value."""
+    """An unknown preset, an unknown setting, or a value that it does not accept. Metadata: setting, value."""
 
     reason = "CONFIG_INVALID"
 
@@ -106,7 +106,7 @@ class ShapeMismatchError(InvalidArgumentError):
 
 
 class DtypeUnsupportedError(InvalidArgumentError):
-    """A dtype that is not taken. Metadata: dtype."""
+    """A dtype that is not supported. Metadata: dtype."""
 
     reason = "DTYPE_UNSUPPORTED"
 
@@ -130,7 +130,7 @@ class LabelCountMismatchError(InvalidArgumentError):
 
 
 class LabelKindMismatchError(InvalidArgumentError):
-    """Texts for a learner of numbers, or the other way round. Metadata: expected, found."""
+    """Texts for a learner of integers, or the other way round. Metadata: expected, found."""
 
     reason = "LABEL_KIND_MISMATCH"
 
@@ -154,7 +154,7 @@ class ImageTooLargeError(InvalidArgumentError):
 
 
 class SnapshotMalformedError(InvalidArgumentError):
-    """What was offered as a snapshot is none, or not a whole one. Metadata: defect."""
+    """What was offered as a snapshot is not one, or is incomplete. Metadata: defect."""
 
     reason = "SNAPSHOT_MALFORMED"
 
@@ -166,13 +166,13 @@ class ChecksumMismatchError(InvalidArgumentError):
 
 
 class PageTokenInvalidError(InvalidArgumentError):
-    """The page token is not one that this list gave out."""
+    """The page token is not one of this list."""
 
     reason = "PAGE_TOKEN_INVALID"
 
 
 class NothingLearnedError(PreconditionError):
-    """The learner knows no class, yet or any more, so there is nothing to answer with or to save."""
+    """The learner knows no class yet, or no longer, so there is nothing to predict or to save."""
 
     reason = "NOTHING_LEARNED"
 
@@ -216,7 +216,7 @@ class SnapshotInUseError(PreconditionError):
 
 
 class SequenceGapError(ConflictError):
-    """A sequence number was left out. Open the stream again and go on after its last durable number. Metadata:
+    """A sequence number was left out. Open the stream again and continue after its last durable number. Metadata:
     expected, found.
     """
 
@@ -224,7 +224,7 @@ class SequenceGapError(ConflictError):
 
 
 class StreamTakenOverError(ConflictError):
-    """Another call opened the same stream, which is now its own."""
+    """Another call opened the same stream and took it over."""
 
     reason = "STREAM_TAKEN_OVER"
 
@@ -283,13 +283,13 @@ class TooManyClassesError(ExhaustedError):
 
 
 class TooManyExamplesError(ExhaustedError):
-    """More examples in one message than are taken: split it. Metadata: examples, limit."""
+    """More examples in one message than are accepted: split it. Metadata: examples, limit."""
 
     reason = "TOO_MANY_EXAMPLES"
 
 
 class TooManyResultsError(ExhaustedError):
-    """More top classes or nearest memories asked for than are given. Metadata: field, limit."""
+    """More top classes or nearest memories than a server returns. Metadata: field, limit."""
 
     reason = "TOO_MANY_RESULTS"
 
@@ -301,7 +301,7 @@ class TooManySnapshotsError(ExhaustedError):
 
 
 class SnapshotTooLargeError(ExhaustedError):
-    """The file offered as a snapshot is larger than is taken. Metadata: bytes, limit."""
+    """The file offered as a snapshot is larger than is accepted. Metadata: bytes, limit."""
 
     reason = "SNAPSHOT_TOO_LARGE"
 
@@ -313,7 +313,7 @@ class VersionNotReachedError(DeadlineError):
 
 
 class ServerNotReadyError(UnavailableError):
-    """The server is starting or stopping. Repeat the call; a Learn stream goes on from its last durable number."""
+    """The server is starting or stopping. Repeat the call; a Learn stream continues after its last durable number."""
 
     reason = "SERVER_NOT_READY"
 
@@ -331,6 +331,6 @@ class FeatureUnsupportedError(UnsupportedError):
 
 
 class InternalError(ServerFaultError):
-    """A fault of the server. Metadata: incident: finds the place in its log."""
+    """An error in the server. Metadata: incident: the place in its log."""
 
     reason = "INTERNAL_ERROR"

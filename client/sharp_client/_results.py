@@ -56,7 +56,7 @@ class Prediction:
     nearest_memories: Sequence[Sequence[NearMemory]] = ()
     """The nearest memories of each example. Empty unless asked for."""
     model_version: int = 0
-    """The version that answered; the lowest, if an array in several messages met a new one on its way."""
+    """The version that answered; the lowest, if an array was sent in parts and a new version came in between."""
     episodes_learned: int = 0
     """Episodes that this version has learned."""
     time_in_queue: float = 0.0
@@ -73,13 +73,13 @@ class Evaluation:
     """How right a learner is about labelled examples."""
 
     accuracy: float
-    """Share of examples whose label was told, 0 to 1."""
+    """Share of examples that were predicted right, 0 to 1."""
     per_class: Mapping[Label, float]
     """The same for the examples of each true class."""
     classes: Sequence[Label]
-    """What the rows and columns of the confusion matrix stand for: true and told labels, sorted."""
+    """What the rows and columns of the confusion matrix stand for: true and predicted labels, sorted."""
     confusion: Array
-    """How often a true class (row) was told to be a class (column), int64."""
+    """How often a true class (row) was predicted as a class (column), int64."""
     examples: int
     """How many examples there were."""
     model_version: int
@@ -113,12 +113,12 @@ def decode_prediction(answers: Sequence[prediction_pb2.PredictResponse]) -> Pred
 
 
 def evaluate(truth: Sequence[Label], prediction: Prediction) -> Evaluation:
-    """Compare what was told with what is true."""
-    told = prediction.labels.tolist()
-    classes = sorted({*truth, *told}, key=lambda label: (isinstance(label, str), label))
+    """Compare predictions with the truth."""
+    predicted = prediction.labels.tolist()
+    classes = sorted({*truth, *predicted}, key=lambda label: (isinstance(label, str), label))
     index = {label: position for position, label in enumerate(classes)}
     confusion = np.zeros((len(classes), len(classes)), np.int64)
-    np.add.at(confusion, ([index[label] for label in truth], [index[label] for label in told]), 1)
+    np.add.at(confusion, ([index[label] for label in truth], [index[label] for label in predicted]), 1)
     totals = confusion.sum(axis=1)
     return Evaluation(
         accuracy=float(np.trace(confusion) / max(1, len(truth))),

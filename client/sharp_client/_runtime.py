@@ -50,7 +50,7 @@ class Watchdog:
         self._timer = self._start()
 
     def restart(self) -> None:
-        """Begin to wait anew."""
+        """Start waiting again."""
         with self._lock:
             self._timer.cancel()
             self._timer = self._start()

@@ -84,7 +84,7 @@ class StatusDetails:
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The offending values."""
     retry_delay: float | None = None
-    """Seconds after which the call may be repeated. None: not told."""
+    """Seconds after which the call may be repeated. None: not given."""
     violations: Sequence[FieldViolation] = ()
     """The fields at fault."""
 

@@ -1,4 +1,4 @@
-"""How messages travel: over gRPC, or whatever else a test puts in its place."""
+"""How messages are sent: over gRPC, or whatever a test uses instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._options import Limits, Tls, Token, is_loopback
 
 
 class MessageStream(Protocol):
-    """The answers of a call, as they come; raises a SharpError where the call failed."""
+    """The answers of a call as they arrive; raises a SharpError if the call fails."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -71,7 +71,7 @@ def channel_options(limits: Limits, tls: Tls | None) -> list[tuple[str, Any]]:
     """Settings of a channel: our own retries, quick reconnection, pings that find a dead peer."""
     options: list[tuple[str, Any]] = [
         ("grpc.enable_retries", 0),
-        ("grpc.use_local_subchannel_pool", 1),  # one client's trouble to connect is no other's
+        ("grpc.use_local_subchannel_pool", 1),  # a client that can't connect must not slow down others
         ("grpc.max_receive_message_length", limits.receive_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.initial_reconnect_backoff_ms", 100),
@@ -86,10 +86,10 @@ def channel_options(limits: Limits, tls: Tls | None) -> list[tuple[str, Any]]:
 
 
 def check_trust(address: str, token: Token, tls: Tls | None, insecure: bool) -> None:
-    """Refuse to send a token where anyone on the way could read it."""
+    """Refuse to send a token unencrypted to another machine."""
     if token and tls is None and not insecure and not is_loopback(address):
         raise ValueError(
-            f"a token would travel to {address} in the clear: give tls=Tls(...), or insecure=True if the way is safe"
+            f"a token would go unencrypted to {address}: give tls=Tls(...), or insecure=True if the network is safe"
         )
 
 

@@ -93,7 +93,7 @@ def at_death(data: Path, stream: NumberedStream, acknowledged: int, options: Cra
         kept = {
             (sequence, first + i)
             for sequence, first, count in connection.execute(
-                "SELECT sequence, first, count FROM parts WHERE learner = ?", (learner,)
+                "SELECT sequence, first, count FROM batch_slices WHERE learner = ?", (learner,)
             )
             for i in range(count)
         }
@@ -135,7 +135,7 @@ def in_the_end(
                     times = learned[sequence, number]
                     found.add(0, f"example {number} of acknowledged batch {sequence} was learned {times} times")
         beyond = connection.execute(
-            "SELECT count(*) FROM parts WHERE learner = ? AND sequence > ?", (learner, acknowledged)
+            "SELECT count(*) FROM batch_slices WHERE learner = ? AND sequence > ?", (learner, acknowledged)
         ).fetchone()[0]
         if beyond:
             found.add(1, f"{beyond} parts of batches beyond {acknowledged} are in the journal")

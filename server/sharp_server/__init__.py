@@ -1,6 +1,6 @@
 """SHARP Serve's server: learners that learn from streams and answer at the same time, over gRPC.
 
-`resolve_config` and `config_options` make a config; `sharp_server.run.run` serves until it is told to stop.
+`resolve_config` and `config_options` make a config; `sharp_server.run.run` serves until it gets SIGTERM or SIGINT.
 """
 
 from __future__ import annotations

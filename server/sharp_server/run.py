@@ -13,7 +13,7 @@ from sharp_server.config.model import ServerConfig
 
 
 def run(config: ServerConfig, announce_json: bool = False) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code. The line on stdout that tells the ports may be JSON."""
+    """Serve until SIGTERM or SIGINT; returns the exit code. The line on stdout with the ports may be JSON."""
     # Until there is something to drain, SIGTERM just ends it; without this, process 1 of a container would not hear it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from sharp_server.server import serve

@@ -27,24 +27,17 @@ from sharp.v1 import (
     learning_pb2_grpc,
     prediction_pb2,
     prediction_pb2_grpc,
-    server_pb2,
 )
 from sharp_engine import ConfigError
 from sharp_engine.device import resolve_device
-from sharp_server.api.admin import AdminService
 from sharp_server.api.auth import Tokens, server_credentials
 from sharp_server.api.guard import Guard
-from sharp_server.api.learning import LearningService
-from sharp_server.api.open_inference import InferenceService
-from sharp_server.api.prediction import PredictionService
-from sharp_server.config.model import ConfigurationError, ServerConfig
+from sharp_server.config.model import ConfigurationError, LimitsConfig, ServerConfig
 from sharp_server.context import ServerContext
 from sharp_server.http.app import HttpPort
-from sharp_server.runtime import logs
-from sharp_server.runtime import malloc as allocation
-from sharp_server.runtime import version as software
-from sharp_server.storage.data_folder import DataFolder, FolderInUse
-from sharp_server.storage.sqlite.schema import OtherFormat
+from sharp_server.runtime import logs, malloc, version
+from sharp_server.storage.data_folder import DataFolder, FolderInUseError
+from sharp_server.storage.interface import UnsupportedFormatError
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +55,14 @@ SERVICES = tuple(
 def serve(config: ServerConfig, announce_json: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     logs.set_up(config.log)
-    allocation.keep_freed_memory()
+    malloc.keep_freed_memory()
     # The loop and the threads that compute share one interpreter lock: hand it over quickly.
     sys.setswitchinterval(0.001)
     folder = DataFolder(config.data.path)
     try:
         folder.acquire()
         return asyncio.run(_serve(config, folder, announce_json))
-    except (ConfigurationError, FolderInUse, OtherFormat, PortInUse) as error:
+    except (ConfigurationError, FolderInUseError, UnsupportedFormatError, PortInUseError) as error:
         log.error("%s", error)
         return 1
     except OSError as error:
@@ -82,7 +75,7 @@ def serve(config: ServerConfig, announce_json: bool = False) -> int:
         folder.release()
 
 
-class PortInUse(RuntimeError):  # noqa: N818 (says what is the matter)
+class PortInUseError(RuntimeError):
     """The port can't be had."""
 
 
@@ -90,29 +83,29 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
     tokens = Tokens(Path(config.trust.token_file)) if config.trust.token_file else None
     credentials = server_credentials(config.trust)
     _check_devices(config)
-    front = ServerContext(config, folder)
-    front.scheduler.launch()
+    context = ServerContext(config, folder)
+    context.trainer.launch()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    server = grpc.aio.server(options=_options(config))
+    server = grpc.aio.server(options=transport_options(config.limits))
     healthy = health.aio.HealthServicer()
-    guard = Guard(server, front, tokens)
-    _register(guard, front, healthy)
-    http = HttpPort(front.metrics.text, lambda: front.state == server_pb2.SERVER_STATE_SERVING)
+    guard = Guard(server, context.state, context.metrics, config.limits.streams, tokens)
+    _register(guard, context, healthy)
+    http = HttpPort(context.metrics.text, lambda: context.state.serving)
     try:
         port = _bind(server, config, credentials)
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
         await _set_readiness(healthy, health_pb2.HealthCheckResponse.NOT_SERVING)
         await server.start()
         http_port = await _start_http(http, config)
-        loading = asyncio.create_task(front.load())
+        loading = asyncio.create_task(context.load())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
             loading.result()
-            allocation.forget_start_up()
+            malloc.forget_start_up()
             await _set_readiness(healthy, health_pb2.HealthCheckResponse.SERVING)
             _announce(config, port, http_port, announce_json)
             await stopping
@@ -120,7 +113,7 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
             await asyncio.wait({loading}, timeout=config.stop.grace_seconds)
         log.info("stopping: calls under way have %.0f s to finish", config.stop.grace_seconds)
         await healthy.enter_graceful_shutdown()
-        front.begin_stop()
+        context.begin_stop()
         begun = loop.time()
         await guard.drained(config.stop.grace_seconds)
         await server.stop(max(0.0, config.stop.grace_seconds - (loop.time() - begun)))
@@ -129,7 +122,7 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
     finally:
         await http.stop()
         await server.stop(0)
-        await front.close()
+        await context.close()
 
 
 def _check_devices(config: ServerConfig) -> None:
@@ -141,24 +134,33 @@ def _check_devices(config: ServerConfig) -> None:
             raise ConfigurationError(f"{name}: {error}") from None
 
 
-def _options(config: ServerConfig) -> list[tuple[str, Any]]:
+_PENDING_CALLS = 1 << 16
+"""Calls that may wait to be accepted. By default gRPC drops some from the thousandth on, without a word to the handler:
+their clients read CANCELLED, whenever the event loop is busy for a third of a second. What waits is bounded by
+`batching.queue_examples` and `limits.streams`, and refused with a reason (`tests/server/api/test_accepting.py`)."""
+
+
+def transport_options(limits: LimitsConfig) -> list[tuple[str, Any]]:
+    """The settings of gRPC's own core."""
     return [
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", config.limits.message_bytes),
+        ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", 16 << 10),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.server.max_pending_requests", _PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", _PENDING_CALLS),
     ]
 
 
-def _register(guard: Any, front: ServerContext, healthy: Any) -> None:
-    learning_pb2_grpc.add_LearningServicer_to_server(LearningService(front), guard)
-    prediction_pb2_grpc.add_PredictionServicer_to_server(PredictionService(front), guard)
-    admin_pb2_grpc.add_AdminServicer_to_server(AdminService(front), guard)
-    open_inference_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(InferenceService(front), guard)
+def _register(guard: Any, context: ServerContext, healthy: Any) -> None:
+    learning_pb2_grpc.add_LearningServicer_to_server(context.learning, guard)
+    prediction_pb2_grpc.add_PredictionServicer_to_server(context.prediction, guard)
+    admin_pb2_grpc.add_AdminServicer_to_server(context.admin, guard)
+    open_inference_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(context.inference, guard)
     health_pb2_grpc.add_HealthServicer_to_server(healthy, guard)
     names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), guard)
@@ -176,7 +178,7 @@ def _bind(server: grpc.aio.Server, config: ServerConfig, credentials: grpc.Serve
     except RuntimeError:
         port = 0
     if not port:
-        raise PortInUse(f"cannot listen on {address}: is another server there?")
+        raise PortInUseError(f"cannot listen on {address}: is another server there?")
     return port
 
 
@@ -187,7 +189,7 @@ async def _start_http(http: HttpPort, config: ServerConfig) -> int:
     try:
         return await http.start(host, config.http.port)
     except OSError as error:
-        raise PortInUse(f"cannot listen on {host}:{config.http.port} for HTTP: {error.strerror}") from None
+        raise PortInUseError(f"cannot listen on {host}:{config.http.port} for HTTP: {error.strerror}") from None
 
 
 async def _set_readiness(healthy: Any, status: Any) -> None:
@@ -197,10 +199,10 @@ async def _set_readiness(healthy: Any, status: Any) -> None:
 
 def _announce(config: ServerConfig, port: int, http_port: int, as_json: bool) -> None:
     ports = {"port": port, "http_port": http_port, "pid": os.getpid()}
-    words = f"sharp {software.version()} serves on {config.listen.host}:{port}, http {http_port}"
+    line = f"sharp {version.version()} serves on {config.listen.host}:{port}, http {http_port}"
     if as_json:
-        words = json.dumps({"event": "serving", "version": software.version(), "host": config.listen.host, **ports})
-    sys.stdout.write(words + "\n")
+        line = json.dumps({"event": "serving", "version": version.version(), "host": config.listen.host, **ports})
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
     log.info("serving on %s:%d, http on %d", config.listen.host, port, http_port)
     if config.listen.port_file:

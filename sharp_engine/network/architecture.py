@@ -39,6 +39,7 @@ _NAMED: dict[str, tuple[tuple[LayerConfig, ...], int]] = {
         4,
     ),
     "mlp": ((_linear(500), _linear(500), _linear(500)), 1),
+    "dictionary": ((_linear(500), _linear(500)), 0),
     "backbone": ((_linear(1000), _linear(1000)), 0),
 }
 
@@ -65,17 +66,31 @@ class Architecture:
         )
 
 
-def resolve_architecture(config: ArchitectureConfig, input_shape: tuple[int, ...]) -> Architecture:
-    """Choose layers and cut for an input shape, or raise ConfigError saying what does not fit."""
-    kind = config.kind if config.kind != "auto" else _pick(input_shape)
+def resolve_architecture(
+    config: ArchitectureConfig, input_shape: tuple[int, ...], stable: bool = False
+) -> Architecture:
+    """Choose layers and cut for an input shape, or raise ConfigError saying what does not fit.
+
+    `stable`: the first layer must see features that never change, and the cut comes before it.
+    """
+    kind = config.kind if config.kind != "auto" else _pick(input_shape, stable)
     own_layers, own_cut = _NAMED[kind]
+    if stable:
+        if kind not in ("mlp", "dictionary", "backbone") or config.pretrained is not None or config.cut:
+            raise ConfigError(
+                f"a learned metric needs features that never change before the first layer: {kind} with cut "
+                f"{config.cut if config.cut is not None else own_cut} has none"
+            )
+        own_cut = 0
     layers = config.layers or own_layers
     cut = config.cut if config.cut is not None else min(own_cut, len(layers) - 1)
     if cut >= len(layers):
         raise ConfigError(f"cut must leave a layer behind it: {cut} of {len(layers)} layers")
     if config.pretrained is not None and cut == 0:
         raise ConfigError("pretrained needs a G to load: cut must be at least 1, not 0")
-    if kind in ("conv-small", "vgg-small") and len(input_shape) != 3:
+    if kind == "dictionary" and not stable:
+        raise ConfigError("the dictionary is for learners with a learned metric: set metric.enabled")
+    if kind in ("conv-small", "vgg-small", "dictionary") and len(input_shape) != 3:
         raise ConfigError(f"{kind} needs images (channels, height, width), not {input_shape}")
     architecture = Architecture(kind, input_shape, layers, cut)
     if config.kind == "auto":
@@ -83,7 +98,7 @@ def resolve_architecture(config: ArchitectureConfig, input_shape: tuple[int, ...
     return architecture
 
 
-def _pick(input_shape: tuple[int, ...]) -> ArchitectureKind:
+def _pick(input_shape: tuple[int, ...], stable: bool) -> ArchitectureKind:
     if len(input_shape) == 1:
         return "mlp"
     channels, height, width = input_shape
@@ -94,6 +109,8 @@ def _pick(input_shape: tuple[int, ...]) -> ArchitectureKind:
         )
     if min(height, width) < 4:
         return "mlp"
+    if stable:
+        return "dictionary"
     return "conv-small" if channels == 1 or min(height, width) < 8 else "vgg-small"
 
 

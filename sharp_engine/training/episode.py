@@ -25,7 +25,8 @@ from sharp_engine.network.preprocessing import Preprocessor
 from sharp_engine.network.rewiring import promote, reinitialise_idle, rewire, total_activations
 from sharp_engine.network.state import Network
 from sharp_engine.prediction import novelty
-from sharp_engine.prediction.predictor import Predictor
+from sharp_engine.prediction.vote import VotePredictor
+from sharp_engine.training.knowledge import Knowledge
 from sharp_engine.training.loss import reduce_anchor_losses, supervised_contrastive_loss
 from sharp_engine.training.optimiser import Adadelta
 from sharp_engine.training.phase import FrozenOutputs, LiveNetwork
@@ -77,6 +78,12 @@ class RunningEpisode:
     """The network as it was when the episode began: what predictions use, and what abandoning goes back to."""
     random_before: Tensor
     """State of the random numbers when the episode began."""
+    trains: bool = True
+    """Whether the network learns it: not if it is too thin, or if the network rests."""
+    knowledge: Knowledge | None = None
+    """With a learned metric: what is known with this episode; made again after loading a snapshot."""
+    features: Tensor | None = None
+    """With a learned metric: stable features of all examples, (n, features), for as long as the episode runs."""
     losses: list[float] = field(default_factory=list)
     """Mean loss of each finished phase."""
     seconds: float = 0.0
@@ -87,13 +94,13 @@ class RunningEpisode:
         return len(self.losses)
 
 
-def hold_out(y: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Indices of a share of each class's examples, at most as many as a class keeps references."""
+def hold_out(y: Tensor, share: float, most: int, generator: torch.Generator) -> Tensor:
+    """Indices of a share of each class's examples, at most so many."""
     chosen = []
     for class_id in y.unique() if share > 0 else ():
         members = torch.nonzero(y == class_id).squeeze(1)
         if len(members) >= _LEAST_FOR_HOLDOUT:
-            count = min(round(share * len(members)), novelty.REFERENCES)
+            count = min(round(share * len(members)), most)
             chosen.append(members[torch.randperm(len(members), generator=generator)[:count]])
     return torch.cat(chosen).sort().values if chosen else torch.zeros(0, dtype=torch.int64)
 
@@ -109,15 +116,21 @@ class EpisodeTrainer:
         heldout: Tensor,
         network: Network,
         stm: ShortTermMemory,
+        features: Tensor | None = None,
     ) -> None:
+        """`features`: what the first layer sees of all examples, where it is known already."""
         device = network.device
         kept = torch.ones(len(examples.y), dtype=torch.bool)
         kept[heldout] = False
-        self.x = examples.x[kept].to(device)  # (n, *input shape)
         self.y = examples.y[kept].to(device)  # (n,)
         self._preprocessor = preprocessor
-        if preprocessor.backbone is not None:  # its answer for an example never changes
-            self.x = torch.cat([preprocessor(part) for part in self.x.split(_CHUNK)])
+        self._computed = features is not None or preprocessor.backbone is not None  # it never changes for an example
+        if features is not None:
+            self.x = features[kept.to(features.device)]  # (n, *feature shape)
+        else:
+            self.x = examples.x[kept].to(device)  # (n, *input shape)
+            if preprocessor.backbone is not None:
+                self.x = torch.cat([preprocessor(part) for part in self.x.split(_CHUNK)])
         self._config = config
         self._replay = Replay(stm, device) if stm.classes else None
         self._frozen = FrozenOutputs(
@@ -127,7 +140,7 @@ class EpisodeTrainer:
     def features(self, index: Tensor) -> Tensor:
         """What the first layer sees of some examples."""
         x = self.x[index]
-        return x if self._preprocessor.backbone is not None else self._preprocessor(x)
+        return x if self._computed else self._preprocessor(x)
 
     def epochs(self, training: TrainingConfig) -> tuple[int, int]:
         """Epochs of a phase, and steps of an epoch."""
@@ -195,7 +208,7 @@ class Consolidated:
     network: Network
     stm: ShortTermMemory
     ltm: LongTermMemory
-    predictor: Predictor
+    predictor: VotePredictor
 
 
 @torch.no_grad()
@@ -217,12 +230,12 @@ def consolidate(
     stm = stm.admit(arrivals)
     ltm = _write(ltm, stm, network, subnetwork, episode.number, config.memory)
     ltm = novelty.calibrate(ltm, config.prediction.floor_quantile)
-    predictor = Predictor(preprocessor, network, ltm, labels, config.prediction)
+    predictor = VotePredictor(preprocessor, network, ltm, labels, config.prediction)
     ltm = _refer(ltm, predictor, trainer, episode, generator)
     stm = stm.purge(episode.number, config.memory.replayed_episodes)
     if not config.stream.blurry:
         reinitialise_idle(network, config.architecture.fan_in, generator)
-    return Consolidated(network, stm, ltm, Predictor(preprocessor, network, ltm, labels, config.prediction))
+    return Consolidated(network, stm, ltm, VotePredictor(preprocessor, network, ltm, labels, config.prediction))
 
 
 def _arrivals(
@@ -276,7 +289,7 @@ def _write(
 
 def _refer(
     ltm: LongTermMemory,
-    predictor: Predictor,
+    predictor: VotePredictor,
     trainer: EpisodeTrainer,
     episode: RunningEpisode,
     generator: torch.Generator,

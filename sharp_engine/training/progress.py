@@ -11,7 +11,9 @@ from sharp_engine.errors import Cancelled
 from sharp_engine.labels import Label
 from sharp_engine.network.state import Network, rank_counts
 
-Event = Literal["episode-started", "phase-started", "step", "epoch-ended", "phase-ended", "episode-learned"]
+Event = Literal[
+    "episode-started", "metric-ready", "phase-started", "step", "epoch-ended", "phase-ended", "episode-learned"
+]
 
 _SECONDS_BETWEEN_STEPS = 0.25
 """Steps are reported at most this often."""
@@ -63,10 +65,22 @@ class EpisodeReport:
     """Those of `classes` that were never learned before, or were forgotten."""
     examples: int
     losses: tuple[float, ...]
-    """Mean loss of each phase."""
+    """Mean loss of each phase; empty where the network did not learn the episode."""
     recruited: dict[str, int]
     """Per layer: units that left the idle state."""
     seconds: float
+
+
+@dataclass(frozen=True)
+class TeachReport:
+    """What teaching came to."""
+
+    examples: int
+    classes: tuple[Label, ...]
+    new_classes: tuple[Label, ...]
+    """Those of `classes` that were not known before."""
+    corrections: int
+    """How many would have been answered wrong, and are kept as corrections."""
 
 
 @dataclass

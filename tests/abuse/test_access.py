@@ -15,7 +15,7 @@ from reliability.fuzz.methods import Method, offered
 from reliability.fuzz.values import TEXTS
 from sharp.v1 import learner_admin_pb2, learning_pb2
 from sharp.v1 import snapshot_pb2 as snap
-from sharp_server.api import auth as access
+from sharp_server.api import auth
 from sharp_server.config.model import ConfigurationError, HttpConfig, ListenConfig, ServerConfig, TrustConfig
 from sharp_server.errors import RpcError
 from tests.abuse.certificates import DAY, NOW, Authority
@@ -129,7 +129,7 @@ def test_every_token_is_compared_in_constant_time_and_none_ends_the_comparison(
 ) -> None:
     names = ["first", "second", "third", "fourth"]
     (tmp_path / "tokens").write_text("".join(f"admin:{name}\n" for name in names))
-    tokens = access.Tokens(tmp_path / "tokens")
+    tokens = auth.Tokens(tmp_path / "tokens")
     digests = [hashlib.sha256(name.encode()).digest() for name in names]
     compared: list[tuple[bytes, bytes]] = []
     real = hmac.compare_digest
@@ -157,10 +157,10 @@ def test_every_token_is_compared_in_constant_time_and_none_ends_the_comparison(
 def test_tokens_are_taken_back_with_the_file_and_stay_with_a_broken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(auth, "_SECONDS_BETWEEN_LOOKS", 0.0)
     file = tmp_path / "tokens"
     file.write_text("admin:one\nlearn:two\n")
-    tokens = access.Tokens(file)
+    tokens = auth.Tokens(file)
 
     def works(role: str, token: str) -> bool:
         try:

@@ -118,7 +118,7 @@ def test_the_command_attacks_tells_and_saves(tmp_path: Path) -> None:
         (Answer(StatusCode.UNKNOWN, "x"), "UNKNOWN"),
         (Answer(StatusCode.UNAVAILABLE, "x"), "UNAVAILABLE"),
         (Answer(StatusCode.DEADLINE_EXCEEDED), "in time"),
-        (Answer(StatusCode.NOT_FOUND, 'File "x"'), "told"),
+        (Answer(StatusCode.NOT_FOUND, 'File "x"'), "revealed"),
         (Answer(StatusCode.NOT_FOUND, "/srv/secret-folder/x"), "secret-folder"),
         (Answer(StatusCode.OK, parts=[b"..Traceback (most recent"]), "Traceback"),
     ],

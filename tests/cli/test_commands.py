@@ -123,16 +123,16 @@ def test_arrays_in_files_are_predicted(taught: Sharp, tmp_path: Path) -> None:
 def test_status_shows_the_server_and_its_learners(taught: Sharp) -> None:
     shown = taught("status")
     assert "serving" in shown.out and "iris" in shown.out
-    told = taught("status", "--json").json()
-    assert told["state"] == "serving" and told["learners"][0]["name"] == "iris"
+    shown_json = taught("status", "--json").json()
+    assert shown_json["state"] == "serving" and shown_json["learners"][0]["name"] == "iris"
 
 
 def test_watching_once_draws_layers_memories_and_throughput(taught: Sharp) -> None:
     shown = taught("watch", "--once").out
     for word in ("iris", "units by rank", "hidden", "█", "░", "92%", "short-term", "long-term", "behind", "examples/s"):
         assert word in shown
-    told = taught("watch", "--once", "--json").json()
-    assert told["status"]["layers"][0]["ranks"] == [{"rank": 0, "units": 88}, {"rank": 2, "units": 8}]
+    shown_json = taught("watch", "--once", "--json").json()
+    assert shown_json["status"]["layers"][0]["ranks"] == [{"rank": 0, "units": 88}, {"rank": 2, "units": 8}]
 
 
 def test_snapshots_are_made_listed_exported_imported_restored_and_deleted(taught: Sharp, tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_the_classes_of_a_learner_are_listed(taught: Sharp) -> None:
 
 
 def test_a_forgotten_class_is_gone(taught: Sharp, server: FakeServer) -> None:
-    told = taught("class", "forget", "setosa", "--json").json()
-    assert told["ltm_entries"] == 1 and len(told["snapshots_holding"]) == 1
+    shown_json = taught("class", "forget", "setosa", "--json").json()
+    assert shown_json["ltm_entries"] == 1 and len(shown_json["snapshots_holding"]) == 1
     assert "setosa" not in server.learners["iris"].classes
     assert "deleted" in taught("class", "forget", "virginica", "--delete-snapshots").out
     assert taught("class", "forget", "rose").code == 1

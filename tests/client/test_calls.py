@@ -138,7 +138,7 @@ def test_a_large_array_is_predicted_in_parts_under_the_limits(way: str) -> None:
 
 
 @WAYS
-def test_evaluation_counts_what_was_told_against_what_is_true(way: str) -> None:
+def test_evaluation_compares_predictions_with_the_truth(way: str) -> None:
     with open_client(FakeServer(), way) as client:
         learner = teach(client)
         wrong = ["zero" if label == "two" else label for label in Y]
@@ -152,7 +152,7 @@ def test_evaluation_counts_what_was_told_against_what_is_true(way: str) -> None:
 
 
 @WAYS
-def test_a_stream_of_predictions_answers_in_order_and_goes_on_after_a_failure(way: str) -> None:
+def test_a_stream_of_predictions_answers_in_order_and_continues_after_a_failure(way: str) -> None:
     with open_client(FakeServer(), way, limits=Limits(batch_examples=4)) as client:
         learner = teach(client)
         batches = [X[:10], np.zeros((2, 5), np.float32), X[10:]]
@@ -186,7 +186,7 @@ def test_learners_are_created_listed_described_and_deleted(way: str) -> None:
 
 
 @WAYS
-def test_a_forgotten_class_is_never_told_again(way: str) -> None:
+def test_a_forgotten_class_is_never_predicted_again(way: str) -> None:
     with open_client(FakeServer(), way) as client:
         learner = teach(client)
         forgotten = learner.forget("two")
@@ -258,7 +258,7 @@ def test_parked_episodes_are_listed_retried_and_discarded(way: str) -> None:
 
 
 @WAYS
-def test_watching_tells_the_state_at_once_and_after_changes_until_the_learner_is_gone(way: str) -> None:
+def test_watching_shows_the_state_at_once_and_after_changes_until_the_learner_is_gone(way: str) -> None:
     server = FakeServer()
     with open_client(server, way) as client:
         learner = teach(client)
@@ -273,7 +273,7 @@ def test_watching_tells_the_state_at_once_and_after_changes_until_the_learner_is
                     next(messages)
 
 
-def test_watching_goes_on_after_a_broken_connection() -> None:
+def test_watching_continues_after_a_broken_connection() -> None:
     server = FakeServer()
     with server.client(retry=Retry(initial_delay=0.01)) as client:
         learner = teach(client)

@@ -71,7 +71,7 @@ def test_an_async_stream_over_a_connection_dropped_at_random_teaches_each_batch_
     assert [known.count for known in server.learners["digits"].classes.values()] == [600, 600]
 
 
-def test_a_server_restarted_on_its_port_goes_on_with_the_stream() -> None:
+def test_a_server_restarted_on_its_port_continues_the_stream() -> None:
     server, address = FakeServer(), f"127.0.0.1:{free_port()}"
     with Client(address, retry=QUICK) as sharp:
         with server.serve(address):
@@ -189,8 +189,8 @@ def test_tokens_travel_with_every_call_and_are_read_again_from_their_file(tmp_pa
     assert seen == ["Bearer first", "Bearer second-token", "Bearer second-token"]
 
 
-def test_a_token_is_not_sent_in_the_clear_to_another_machine() -> None:
-    with pytest.raises(ValueError, match="in the clear"):
+def test_a_token_is_not_sent_unencrypted_to_another_machine() -> None:
+    with pytest.raises(ValueError, match="unencrypted"):
         Client("sharp.example:50051", token="secret")
     Client("sharp.example:50051", token="secret", insecure=True).close()
     Client("127.0.0.1:1", token="secret").close()

@@ -259,7 +259,7 @@ def test_an_empty_mark_is_known_though_its_answer_was_lost() -> None:
 
 
 class SlowToReplay(FakeServer):
-    """Opens a stream at once, and sends the replay only when it is told to."""
+    """Opens a stream at once, and sends the rest only when allowed to."""
 
     def __init__(self) -> None:
         super().__init__()

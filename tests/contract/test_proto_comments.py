@@ -119,18 +119,18 @@ def test_every_element_has_a_comment_that_is_a_sentence(elements: list[Element])
     assert not bare
 
 
-def test_every_method_tells_its_errors(elements: list[Element]) -> None:
+def test_every_method_names_its_errors(elements: list[Element]) -> None:
     silent = [e.name for e in elements if e.kind == "method" and not re.search(r"Errors\b.*:", e.comment)]
     assert not silent
 
 
-def test_every_method_tells_whether_it_may_be_repeated(elements: list[Element]) -> None:
-    told = re.compile(r"idempotent|repeat|no side effects", re.IGNORECASE)
-    silent = [e.name for e in elements if e.kind == "method" and not told.search(e.comment)]
+def test_every_method_says_whether_it_may_be_repeated(elements: list[Element]) -> None:
+    named = re.compile(r"idempotent|repeat|no side effects", re.IGNORECASE)
+    silent = [e.name for e in elements if e.kind == "method" and not named.search(e.comment)]
     assert not silent
 
 
-def test_every_service_tells_how_to_drive_it(elements: list[Element]) -> None:
+def test_every_service_says_how_to_drive_it(elements: list[Element]) -> None:
     silent = [e.name for e in elements if e.kind == "service" and "How to drive it." not in e.comment]
     assert not silent
 
@@ -141,5 +141,5 @@ def test_every_error_that_a_comment_names_exists_with_that_code(elements: list[E
 
 
 def test_every_error_that_exists_is_named_by_a_service_or_method(elements: list[Element]) -> None:
-    told = {error for e in elements if e.kind in {"service", "method"} for error in named_errors(e.comment)}
-    assert not existing_errors() - told
+    named = {error for e in elements if e.kind in {"service", "method"} for error in named_errors(e.comment)}
+    assert not existing_errors() - named

@@ -166,7 +166,7 @@ def test_the_command_teaches_evaluates_and_shows(address: str) -> None:
     assert run("snapshot", "list", "-l", "iris")[0]["snapshots"]
 
 
-def test_a_client_goes_on_by_itself_after_the_server_was_killed_in_mid_stream(tmp_path: Path) -> None:
+def test_a_client_continues_by_itself_after_the_server_was_killed_in_mid_stream(tmp_path: Path) -> None:
     x, y = digits()
     with server_on(tmp_path, free_port()).start() as server:
         with Client(server.address, retry=Retry(attempts=20, resume_for=WAIT)) as sharp:

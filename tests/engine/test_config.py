@@ -65,7 +65,7 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
     (
         MemoryConfig,
         {
-            "episodes": [-1],
+            "replayed_episodes": [-1],
             "stm_capacity": [0, -5],
             "stm_choice": ["best"],
             "stm_share": ["fair"],
@@ -80,11 +80,11 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
         {
             "boundaries": ["lost"],
             "window": [7],
-            "least": [100],
-            "most": [300],
+            "min_examples": [100],
+            "max_examples": [300],
             "significance": [0.0, 1.0, NAN],
             "drift": [0.0, 1.1, NAN],
-            "novelty": [0.0, -1.0, NAN],
+            "input_shift": [0.0, -1.0, NAN],
         },
     ),
     (LearnerConfig, {"seed": [-1, 2**63]}),

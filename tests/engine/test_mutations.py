@@ -39,7 +39,7 @@ from sharp_engine.network import rewiring
 from sharp_engine.network import state as network
 from sharp_engine.network.compact import CompactNetwork
 from sharp_engine.network.state import Network
-from sharp_engine.prediction import predictor
+from sharp_engine.prediction import vote as predictor
 from sharp_engine.training import episode
 from tests.engine.made import IMAGE, VECTOR, CancelAfter, change, convnet, examples, mlp, trained
 from tests.engine.test_reference import run_both
@@ -287,8 +287,8 @@ MUTATIONS: list[tuple[Callable[[Patch], None], Check, dict[str, Any]]] = [
     (write_memories_of_a_class_again_when_it_has_left, check_nothing_forgotten, {}),
     (purge_nothing, check_budgets, {}),
     (purge_one_episode_late, check_budgets, {}),
-    (purge_by_age_only, check_budgets, {"episodes": 2}),
-    (hold_a_class_under_both_its_episodes, check_budgets, {"episodes": 3, "stm_capacity": 40}),
+    (purge_by_age_only, check_budgets, {"replayed_episodes": 2}),
+    (hold_a_class_under_both_its_episodes, check_budgets, {"replayed_episodes": 3, "stm_capacity": 40}),
     (remember_twice_as_much, check_budgets, {}),
     (keep_out_an_active_unit, check_left_out_units, {}),
     (keep_only_output_units_and_what_they_see_directly, check_left_out_units, {}),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sharp_engine import ArchitectureConfig, LayerConfig, Learner, PredictionConfig, Predictor, preset
+from sharp_engine import ArchitectureConfig, LayerConfig, Learner, PredictionConfig, preset
 from sharp_engine.labels import Label, Labels
 from sharp_engine.memory.long_term import ClassMemory, LongTermMemory, remember
 from sharp_engine.network.architecture import Normaliser, resolve_architecture
@@ -20,6 +20,7 @@ from sharp_engine.network.preprocessing import Preprocessor
 from sharp_engine.network.state import build
 from sharp_engine.prediction import novelty
 from sharp_engine.prediction.matcher import Matcher
+from sharp_engine.prediction.vote import VotePredictor
 from tests.engine.digits import digits
 from tests.engine.made import DEVICES, IMAGE, change, convnet, examples, linear, mlp, trained
 
@@ -180,7 +181,7 @@ def by_hand(entries: list[tuple[Label, list[list[float]], list[bool]]], neighbou
         memories.append(remember(class_id, 1, torch.tensor(vectors), torch.tensor(mask)))
     ltm = novelty.calibrate(LongTermMemory(tuple(memories)), 0.35)
     preprocessor = Preprocessor(Normaliser(config, (units,), device), device)
-    return Predictor(preprocessor, network, ltm, labels, PredictionConfig(neighbours=neighbours, vote=vote))  # type: ignore[arg-type]
+    return VotePredictor(preprocessor, network, ltm, labels, PredictionConfig(neighbours=neighbours, vote=vote))  # type: ignore[arg-type]
 
 
 ALL3 = [True, True, True]

@@ -385,7 +385,7 @@ def forged(folder: Path, tensors: Tensors, description: Any, **metadata: str) ->
     path = folder / "forged.safetensors"
     words = description if isinstance(description, str) else json.dumps(description)
     digest = snapshot.digest(words, tensors)
-    facts = {"format": "sharp", "version": "1", "learner": words, "digest": digest, **metadata}
+    facts = {"format": "sharp", "version": "2", "learner": words, "digest": digest, **metadata}
     save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, path, facts)
     return path
 

@@ -74,8 +74,8 @@ def test_the_folder_watcher_learns_what_is_labelled_and_names_the_rest(
     paint(incoming / "unlabelled", "night", 1, first=60)
     paint(incoming / "unlabelled", "brick", 1, first=70)
     folder_watcher.main(words)
-    told = capsys.readouterr().out
-    assert "night-60.png: night" in told and "brick-70.png: brick" in told
+    output = capsys.readouterr().out
+    assert "night-60.png: night" in output and "brick-70.png: brick" in output
 
 
 def test_the_folder_watcher_waits_for_a_pair_and_for_something_learned(

@@ -14,7 +14,7 @@ import torch
 from sharp_server.config.model import DataConfig, ServerConfig, TrainerConfig
 from sharp_server.context import ServerContext
 from sharp_server.storage.data_folder import DataFolder
-from sharp_server.storage.sqlite import learners as ledger_learners
+from sharp_server.storage.sqlite import schema
 
 NEVER = 1e6
 """Seconds: no trainer is started while a folder is only looked at."""
@@ -42,11 +42,11 @@ async def _opened(path: Path, questions: np.ndarray[Any, Any]) -> Opened:
     config = ServerConfig(data=DataConfig(folder=str(path)), trainer=TrainerConfig(retry_seconds=NEVER))
     folder = DataFolder(path)
     folder.acquire()
-    front = ServerContext(config, folder)
+    context = ServerContext(config, folder)
     found = Opened()
     try:
-        await front.load()
-        for served in front.registry:
+        await context.load()
+        for served in context.registry:
             found.versions[served.name] = served.model.version
             predictor = served.model.predictor
             if predictor is None:
@@ -54,17 +54,21 @@ async def _opened(path: Path, questions: np.ndarray[Any, Any]) -> Opened:
             else:
                 told = predictor.predict(torch.from_numpy(questions), 1, 0, False)
                 found.answers[served.name] = list(told.labels), told.distance.tobytes()
-        found.durable = dict(await front.journal.read(_streams))
-        found.damages = [detail for *_, detail in await front.journal.read(ledger_learners.damages)]
-        found.counted = front.metrics.damages._value.get()
+        found.damages = [event.detail for event in await context.storage.corruption_events()]
+        found.counted = context.metrics.corruption_events._value.get()
+        found.durable = _streams(folder.journal)
     finally:
-        await front.close()
+        await context.close()
         folder.release()
     return found
 
 
-def _streams(connection: Any) -> Any:
-    return connection.execute("SELECT name, durable FROM streams").fetchall()
+def _streams(journal: Path) -> dict[str, int]:
+    connection = schema.connect(journal, readonly=True)
+    try:
+        return dict(connection.execute("SELECT name, durable FROM streams").fetchall())
+    finally:
+        connection.close()
 
 
 def copied(source: Path, target: Path) -> Path:

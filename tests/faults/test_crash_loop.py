@@ -18,10 +18,8 @@ from reliability.crash import checks
 from reliability.crash.checks import Violations
 from reliability.crash.options import LEARNER, CrashOptions
 from reliability.crash.stream import NumberedStream
-from sharp_server.storage.sqlite import learners as ledger_learners
-from sharp_server.storage.sqlite import schema
-from sharp_server.storage.sqlite import streams as ledger_ingest
-from sharp_server.storage.sqlite.streams import Arrival
+from sharp_server.storage.records import Arrival, NewLearner
+from sharp_server.storage.sqlite import learners, schema, streams
 
 OPTIONS = CrashOptions(batches=2, examples=4)
 
@@ -47,14 +45,14 @@ def journal(tmp_path: Path) -> sqlite3.Connection:
     stream = NumberedStream(OPTIONS)
     connection = schema.connect(tmp_path / "journal.db")
     schema.create(connection)
-    learner = ledger_learners.create(connection, LEARNER, "uid", b"", "{}", None, None, 9).id
-    row = ledger_ingest.open_stream(connection, learner, "producer", "EXPLICIT")
+    learner = learners.create(connection, NewLearner(LEARNER, "uid", b"", "{}", None, None), 9).id
+    row = streams.open_stream(connection, learner, "producer", "EXPLICIT")
     for sequence in range(1, 7):
         if stream.is_mark(sequence):
-            ledger_ingest.mark(connection, learner, row.id, sequence)
+            streams.mark(connection, learner, row.id, sequence)
             continue
         x, y = stream.batch(sequence).x, np.zeros(4, np.int32)
-        ledger_ingest.append(
+        streams.append(
             connection, Arrival(learner, row.id, sequence, 4, "f4", x.tobytes(), y.tobytes(), ((0, '"a"'),), None)
         )
     connection.execute("UPDATE episodes SET state = 'learned'")
@@ -78,10 +76,10 @@ def test_an_account_without_fault_passes(journal: sqlite3.Connection, tmp_path: 
     ("fault", "promise"),
     [
         ("UPDATE episodes SET state = 'waiting' WHERE number = 2", 0),
-        ("DELETE FROM parts WHERE sequence = 4", 0),
-        ("UPDATE parts SET sequence = 1 WHERE sequence = 2", 0),
-        ("UPDATE parts SET episode = 1 WHERE sequence = 4", 0),
-        ("UPDATE parts SET count = 3 WHERE sequence = 5", 0),
+        ("DELETE FROM batch_slices WHERE sequence = 4", 0),
+        ("UPDATE batch_slices SET sequence = 1 WHERE sequence = 2", 0),
+        ("UPDATE batch_slices SET episode = 1 WHERE sequence = 4", 0),
+        ("UPDATE batch_slices SET count = 3 WHERE sequence = 5", 0),
         ("INSERT INTO examples VALUES (1, x'00', x'00')", 2),
     ],
 )

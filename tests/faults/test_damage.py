@@ -112,7 +112,7 @@ def test_a_damaged_log_loses_no_version_and_what_it_lost_is_told(killed: Path, t
         assert lost and "dropped" in found.damages[0] and found.durable.get("open", 0) < 6, what
 
 
-def test_a_damaged_journal_is_salvaged_and_no_version_is_lost(killed: Path, truth: Opened, tmp_path: Path) -> None:
+def test_a_damaged_journal_is_begun_anew_and_no_version_is_lost(killed: Path, truth: Opened, tmp_path: Path) -> None:
     size = (killed / "journal.db").stat().st_size
     for what, change in [*flips(size, 25, 5), *cuts(size, 8, 6)]:
         data = copied(killed, tmp_path / "data")
@@ -185,7 +185,7 @@ def test_a_real_server_on_damaged_files_serves_the_newest_sound_version_and_says
     x, y = blobs("ab")
     told: Any = server.predict("two", x[:6])
     assert (told.model_version, told.episodes_learned, answered(told)) == (3, 1, y[:6])
-    told = " | ".join(damage.detail for damage in server.status().damages)
+    told = " | ".join(damage.detail for damage in server.status().corruption_events)
     assert "version 2 is damaged" in told and "dropped" in told
     log = server.log.read_text()
     assert "version 2 is damaged" in log and "Traceback" not in log

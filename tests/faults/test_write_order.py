@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,17 @@ import pytest
 import torch
 
 from reliability.write_order import Acknowledged, Announced, judge, parse
-from sharp.v1 import learner_pb2
-from sharp_engine import Learner, preset
+from sharp_engine import Learner, LearnerConfig, preset
+from sharp_engine.config import to_dict
 from sharp_server.config.model import DataConfig, ServerConfig, TrainerConfig
-from sharp_server.context import ServerContext
+from sharp_server.learners.served_learner import ServedLearner
+from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder, place
+from sharp_server.storage.records import NewLearner, NewVersion, Published
 from sharp_server.storage.sqlite import schema
 from sharp_server.storage.sqlite.journal import Journal
+from sharp_server.storage.sqlite.storage import SqliteStorage
+from sharp_server.training.publisher import Publisher
 from tests.faults.opening import NEVER
 
 
@@ -71,11 +76,13 @@ def test_the_row_comes_after_the_file_and_the_version_after_the_row(
 
     async def publish() -> None:
         config = ServerConfig(data=DataConfig(folder=str(tmp_path)), trainer=TrainerConfig(retry_seconds=NEVER))
-        folder = DataFolder(tmp_path)
+        folder, storage, thread = DataFolder(tmp_path), SqliteStorage(tmp_path / "journal.db"), BackgroundThread()
         folder.acquire()
-        front = ServerContext(config, folder)
-        await front.load()
-        served = await front.creation.create("one", learner_pb2.LearnerConfig())
+        await storage.open()
+        settings = json.dumps(to_dict(LearnerConfig()))
+        row = await storage.create_learner(NewLearner("one", "uid", b"", settings, None, None), 9)
+        folder.make_learner(row.uid)
+        served = ServedLearner(row)
 
         def watch(statement: str) -> None:
             if statement.startswith("INSERT INTO snapshots"):
@@ -87,11 +94,15 @@ def test_the_row_comes_after_the_file_and_the_version_after_the_row(
                 assert served.model.version == 0, "it serves before it is durable"
                 order.append("commit")
 
-        front.journal._connection.set_trace_callback(watch)
-        await front.publisher.publish(served, taught(), "restored")
+        async def record(version: NewVersion) -> Published:
+            return await storage.publish(version)
+
+        storage._journal._connection.set_trace_callback(watch)
+        await Publisher(config, folder, storage, thread).publish_changed(served, taught(), "restored", record)
         order.append(f"version {served.model.version}")
-        front.journal._connection.set_trace_callback(None)
-        await front.close()
+        storage._journal._connection.set_trace_callback(None)
+        await storage.close()
+        thread.close()
         folder.release()
 
     asyncio.run(publish())
@@ -101,7 +112,7 @@ def test_the_row_comes_after_the_file_and_the_version_after_the_row(
 def test_the_journal_flushes_every_commit_and_answers_after_it(tmp_path: Path) -> None:
     async def write() -> list[bool]:
         journal = Journal(tmp_path / "journal.db")
-        journal.start()
+        journal.start(asyncio.get_running_loop())
         connection = journal._connection
         settings = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
         assert settings == ["wal", 2], "2: FULL, a flush of the log with every commit"

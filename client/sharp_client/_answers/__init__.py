@@ -30,7 +30,7 @@ from .learners import (
     Throughput,
 )
 from .server import (
-    Damage,
+    CorruptionEvent,
     ServerLimits,
     ServerStatus,
     TrainerStatus,
@@ -51,7 +51,7 @@ __all__ = [
     "Answer",
     "Backlog",
     "ClassSummary",
-    "Damage",
+    "CorruptionEvent",
     "DeletedLearner",
     "DeletedSnapshot",
     "DiscardedEpisode",

@@ -63,7 +63,7 @@ class ServerLimits(Answer, message=server_pb2.Limits):
 
 
 @dataclass(frozen=True, repr=False)
-class Damage(Answer, message=server_pb2.Damage):
+class CorruptionEvent(Answer, message=server_pb2.CorruptionEvent):
     """Something on disk that was found to differ from what was written."""
 
     time: datetime | None = None
@@ -100,7 +100,7 @@ class ServerStatus(Answer, message=admin_pb2.GetServerStatusResponse):
     """Bytes that its data take on disk."""
     free_bytes: int = 0
     """Bytes that are free there."""
-    damages: tuple[Damage, ...] = ()
+    corruption_events: tuple[CorruptionEvent, ...] = ()
     """What was found damaged, newest first."""
     device: str = ""
     """Where it computes, as in "cpu"."""

@@ -1,4 +1,4 @@
-"""A server that lives in your test: no network, no torch, no training time.
+"""A server within your test: no network, no torch, no training time.
 
     server = FakeServer()
     with server.client() as sharp:
@@ -8,8 +8,8 @@
         assert sharp.learner("pets").predict(x).labels.tolist() == y
 
 It follows the contract of `sharp.v1` (sequence numbers, acknowledgements, events, versions, errors), and knows a class
-by the mean of its raw values. `async_client()` gives the same for asyncio, `serve()` a real port for programs in other
-processes, `fail_next()` and `break_learn()` the bad days.
+by the mean of its raw values. `async_client()` is the same for asyncio, `serve()` opens a real port for programs in
+other processes, `fail_next()` and `break_learn()` inject failures.
 """
 
 from ._server import FakeServer

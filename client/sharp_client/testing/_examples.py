@@ -26,7 +26,7 @@ _DTYPES: dict[int, Any] = {tensor_pb2.DTYPE_UINT8: np.uint8, tensor_pb2.DTYPE_FL
 
 
 def read_examples(inputs: tensor_pb2.Inputs, expected: list[int], limit: int) -> Array:
-    """Give the examples as float64 in the learner's shape (n, …)."""
+    """Decode the examples as float64 in the learner's shape (n, …)."""
     kind = inputs.WhichOneof("kind")
     if kind == "tensor":
         x = _read_tensor(inputs.tensor)

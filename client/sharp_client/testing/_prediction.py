@@ -13,13 +13,13 @@ from ._learner import FakeLearner
 from ._refusals import refuse
 
 MOST_RESULTS = 100
-"""Best classes and nearest memories told per example, as by a server of default settings."""
+"""Best classes and nearest memories per example at most, as by a server with default settings."""
 
 
 def predict(
     learner: FakeLearner, request: prediction_pb2.PredictRequest, batch_examples_limit: int
 ) -> prediction_pb2.PredictResponse:
-    """Answer one request. A version that is not there yet will not come while the call waits, so it is refused."""
+    """Answer one request. A version to come would not come while the call waits, so it is refused at once."""
     for field, asked in (("top_k", request.top_k), ("nearest_memories", request.nearest_memories)):
         if asked > MOST_RESULTS:
             raise refuse(TooManyResultsError, f"{field} may be {MOST_RESULTS} at most", field=field, limit=MOST_RESULTS)

@@ -1,4 +1,4 @@
-"""Errors as a server tells them."""
+"""Errors as a server returns them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways to the fake: within the process, with and without asyncio, and over a real port."""
+"""Transports to the fake: within the process, with and without asyncio, and over a real port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._server import FakeServer
 
 POLL = 0.02
-"""Seconds between two looks at a watched learner."""
+"""Seconds between two checks of a watched learner."""
 
 
 def copy(message: Any) -> Any:
@@ -137,7 +137,7 @@ class AsyncFakeMessageStream:
 
 @contextlib.contextmanager
 def serving(server: FakeServer, address: str) -> Iterator[str]:
-    """Serve on a real port, and give the address."""
+    """Serve on a real port; yields the address."""
     with futures.ThreadPoolExecutor(max_workers=16) as workers:
         port_server = grpc.server(workers, options=[("grpc.so_reuseport", 0)])
         port_server.add_generic_rpc_handlers(tuple(_handlers(server)))

@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GetServerStatusRequest(_message.Message):
-    """Asks how the server is."""
+    """Asks for the state of the server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -39,7 +39,7 @@ Global___GetServerStatusRequest: _TypeAlias = GetServerStatusRequest  # noqa: Y0
 
 @_typing.final
 class GetServerStatusResponse(_message.Message):
-    """How the server is."""
+    """The state of the server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -51,7 +51,7 @@ class GetServerStatusResponse(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     DATA_BYTES_FIELD_NUMBER: _builtins.int
     FREE_BYTES_FIELD_NUMBER: _builtins.int
-    DAMAGES_FIELD_NUMBER: _builtins.int
+    CORRUPTION_EVENTS_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the server's software, as in "1.4.0"."""
@@ -78,8 +78,8 @@ class GetServerStatusResponse(_message.Message):
         """The bounds in force."""
 
     @_builtins.property
-    def damages(self) -> _containers.RepeatedCompositeFieldContainer[_server_pb2.Damage]:
-        """What was found damaged since the data folder was made, newest first, 100 at most."""
+    def corruption_events(self) -> _containers.RepeatedCompositeFieldContainer[_server_pb2.CorruptionEvent]:
+        """What was found damaged since the data folder was created, newest first, 100 at most."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class GetServerStatusResponse(_message.Message):
         limits: _server_pb2.Limits | None = ...,
         data_bytes: _builtins.int = ...,
         free_bytes: _builtins.int = ...,
-        damages: _abc.Iterable[_server_pb2.Damage] | None = ...,
+        corruption_events: _abc.Iterable[_server_pb2.CorruptionEvent] | None = ...,
         device: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "start_time", b"start_time", "trainer", b"trainer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["damages", b"damages", "data_bytes", b"data_bytes", "device", b"device", "free_bytes", b"free_bytes", "learners", b"learners", "limits", b"limits", "start_time", b"start_time", "state", b"state", "trainer", b"trainer", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["corruption_events", b"corruption_events", "data_bytes", b"data_bytes", "device", b"device", "free_bytes", b"free_bytes", "learners", b"learners", "limits", b"limits", "start_time", b"start_time", "state", b"state", "trainer", b"trainer", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

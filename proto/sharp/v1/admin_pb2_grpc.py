@@ -32,17 +32,17 @@ class AdminStub:
     """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
-    and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
+    and single settings on top of it. WatchLearner shows it live: units by rank and the idle ones left in each
     layer, the memories' bytes, the queue, how far training is behind. When a layer has no idle unit left, the learner
-    has no room for new things; plan a larger one before that.
+    has no room for anything new; plan a larger one before that.
 
-    Every version is saved by itself, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
-    takes it out as a file, ImportSnapshot brings such a file in, on this server or another: that is how a learner is
+    Every version is saved automatically, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
+    sends it as a file, ImportSnapshot receives such a file, on this server or another: that is how a learner is
     moved, copied and backed up. RestoreSnapshot goes back; what was learned since is then unknown, and its examples are
-    gone, but batches still waiting are learned on top of what was restored. Versions count on all the while, so that a
+    gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
 
-    ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
+    ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 
@@ -149,17 +149,17 @@ class AdminServicer:
     """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
-    and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
+    and single settings on top of it. WatchLearner shows it live: units by rank and the idle ones left in each
     layer, the memories' bytes, the queue, how far training is behind. When a layer has no idle unit left, the learner
-    has no room for new things; plan a larger one before that.
+    has no room for anything new; plan a larger one before that.
 
-    Every version is saved by itself, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
-    takes it out as a file, ImportSnapshot brings such a file in, on this server or another: that is how a learner is
+    Every version is saved automatically, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
+    sends it as a file, ImportSnapshot receives such a file, on this server or another: that is how a learner is
     moved, copied and backed up. RestoreSnapshot goes back; what was learned since is then unknown, and its examples are
-    gone, but batches still waiting are learned on top of what was restored. Versions count on all the while, so that a
+    gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
 
-    ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
+    ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 
@@ -175,12 +175,12 @@ class AdminServicer:
     """
 
     def CreateLearner(self, request, context):
-        """Makes a learner that knows nothing yet. Durable when the call returns. Not idempotent: repeated, it fails.
+        """Creates a learner that knows nothing yet. Durable when the call returns. Not idempotent: repeated, it fails.
 
         Errors:
         ALREADY_EXISTS LEARNER_EXISTS: whatever its configuration.
         INVALID_ARGUMENT NAME_INVALID: see Learner.name.
-        INVALID_ARGUMENT CONFIG_INVALID: an unknown preset or setting, or a value it does not take.
+        INVALID_ARGUMENT CONFIG_INVALID: an unknown preset or setting, or a value it does not accept.
         FAILED_PRECONDITION BACKBONE_NEEDED: an input shape of large images, and no backbone.
         RESOURCE_EXHAUSTED TOO_MANY_LEARNERS, DISK_FULL: a limit of the server.
         """
@@ -189,7 +189,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetLearner(self, request, context):
-        """Tells everything about one learner. No side effects, idempotent.
+        """Returns everything about one learner. No side effects, idempotent.
 
         Errors:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -210,9 +210,9 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteLearner(self, request, context):
-        """Deletes a learner with all it has: network, memories, streams, examples, snapshots. There is no way back but an
-        exported snapshot. Its open streams end with NOT_FOUND LEARNER_NOT_FOUND. Everything is off the disk when the call
-        returns. Repeated, it fails with NOT_FOUND, which a client that retries may take for success.
+        """Deletes a learner with all its data: network, memories, streams, examples, snapshots. Only an exported snapshot can
+        bring it back. Its open streams end with NOT_FOUND LEARNER_NOT_FOUND. Everything is deleted from disk when the call
+        returns. Repeated, it fails with NOT_FOUND, which a client that retries may count as success.
 
         Errors:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner, or one with another uid.
@@ -227,9 +227,9 @@ class AdminServicer:
         when the learner is deleted.
 
         Errors:
-        NOT_FOUND LEARNER_NOT_FOUND: no such learner, or it was deleted meanwhile.
+        NOT_FOUND LEARNER_NOT_FOUND: no such learner, or it was deleted since.
         INVALID_ARGUMENT FIELD_INVALID: a negative interval.
-        RESOURCE_EXHAUSTED TOO_MANY_STREAMS: come back after the delay.
+        RESOURCE_EXHAUSTED TOO_MANY_STREAMS: try again after the delay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -238,21 +238,21 @@ class AdminServicer:
     def ForgetClass(self, request, context):
         """Makes a learner forget a class. When the call returns, the class is gone from both memories, from the journal and
         from every prediction that starts from then on, also after a restart or a restored snapshot: the snapshots of
-        this learner that still hold it are named, or deleted if that was asked for, and restoring one of them forgets the
-        class again, unless it is asked for. Files that were exported are out of reach, and are taken as they are when
-        imported. The weights that the class helped to train stay as they are: nothing that is stored brings it up, but the
-        network was shaped by it.
+        this learner that still hold it are listed, or deleted on request, and restoring one of them forgets the
+        class again, unless asked not to. Exported files are out of reach, and are imported as they are. The weights that
+        the class helped to train stay as they are: nothing that is stored returns the class, but the network was shaped by
+        it.
 
-        Side effects: training stands still meanwhile, and an episode under way that holds the class goes on without it. A
-        new version is published. A class that is taught again later is a new class.
+        Side effects: training pauses, and an episode in training that holds the class continues without it. A new
+        version is published. A class that is taught again later is a new class.
 
-        Idempotent: forgetting what was forgotten before does nothing, and names the snapshots again.
+        Idempotent: forgetting what was forgotten before does nothing, and lists the snapshots again.
 
         Errors:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner.
-        NOT_FOUND CLASS_NOT_FOUND: the learner has never met it.
+        NOT_FOUND CLASS_NOT_FOUND: the learner does not know it.
         INVALID_ARGUMENT FIELD_INVALID: no label.
-        INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of numbers, or the other way round.
+        INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
         ABORTED LEARNER_BUSY: another call is changing it; try again.
         RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
         """
@@ -262,7 +262,7 @@ class AdminServicer:
 
     def CreateSnapshot(self, request, context):
         """Saves the version that serves, and keeps it until it is deleted. Durable when the call returns. Training and
-        predictions go on. Not idempotent: repeated, it makes another snapshot.
+        predictions continue. Not idempotent: repeated, it makes another snapshot.
 
         Errors:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -286,10 +286,10 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RestoreSnapshot(self, request, context):
-        """Makes a learner what it was when a snapshot was taken, under a new version number, which serves and is durable when
-        the call returns. What was learned since is undone. An episode under way starts over, and waits with the others to
-        be learned on top of the restored state. Predictions go on all the while. Safe to repeat: it restores the same
-        state again, under yet another number.
+        """Returns a learner to a snapshot, under a new version number, which serves and is durable when the call returns.
+        What was learned since is undone. An episode in training starts over, and waits with the others to be learned on
+        top of the restored state. Predictions continue meanwhile. Safe to repeat: it restores the same state again, under
+        yet another number.
 
         Errors:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -307,7 +307,7 @@ class AdminServicer:
 
     def DeleteSnapshot(self, request, context):
         """Deletes a snapshot from the disk. The newest automatic one is the learner's own and stays. Repeated, it fails with
-        NOT_FOUND, which a client that retries may take for success.
+        NOT_FOUND, which a client that retries may count as success.
 
         Errors:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -328,7 +328,7 @@ class AdminServicer:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner.
         NOT_FOUND SNAPSHOT_NOT_FOUND: it has no such snapshot, or none that is whole.
         DATA_LOSS SNAPSHOT_DAMAGED: found at the start or on the way; throw away what came.
-        RESOURCE_EXHAUSTED TOO_MANY_STREAMS: come back after the delay.
+        RESOURCE_EXHAUSTED TOO_MANY_STREAMS: try again after the delay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -336,8 +336,8 @@ class AdminServicer:
 
     def ImportSnapshot(self, request_iterator, context):
         """Takes in the file of a snapshot: a header, then the bytes of the file in order, then the client closes its side.
-        The file is checked in full before anything is made of it, may come from anyone, and is stored whole or not at all.
-        A new learner is made if there is none of that name. Not idempotent: repeated, it stores another snapshot.
+        The file is checked in full before it is used, may come from anyone, and is stored whole or not at all.
+        A learner is created if there is none of that name. Not idempotent: repeated, it stores another snapshot.
 
         Errors:
         INVALID_ARGUMENT NAME_INVALID: see Learner.name.
@@ -369,7 +369,7 @@ class AdminServicer:
 
     def RetryParkedEpisode(self, request, context):
         """Puts a parked episode back in the queue, behind those waiting, with its full number of tries. Durable when the call
-        returns. Repeated, it fails with EPISODE_NOT_PARKED, which a client that retries may take for success.
+        returns. Repeated, it fails with EPISODE_NOT_PARKED, which a client that retries may count as success.
 
         Errors:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -382,7 +382,7 @@ class AdminServicer:
 
     def DiscardParkedEpisode(self, request, context):
         """Gives up a parked episode for good and deletes its examples from the disk before it returns. Repeated, it fails
-        with NOT_FOUND, which a client that retries may take for success.
+        with NOT_FOUND, which a client that retries may count as success.
 
         Errors:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -394,8 +394,8 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetServerStatus(self, request, context):
-        """Tells how the server is: state, trainer, limits, disk, damages. Works while the server starts and stops. No side
-        effects, idempotent.
+        """Returns the state of the server: trainer, limits, disk, corruption. Works while the server starts and stops. No
+        side effects, idempotent.
 
         Errors: none of its own.
         """
@@ -498,17 +498,17 @@ class Admin:
     """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
-    and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
+    and single settings on top of it. WatchLearner shows it live: units by rank and the idle ones left in each
     layer, the memories' bytes, the queue, how far training is behind. When a layer has no idle unit left, the learner
-    has no room for new things; plan a larger one before that.
+    has no room for anything new; plan a larger one before that.
 
-    Every version is saved by itself, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
-    takes it out as a file, ImportSnapshot brings such a file in, on this server or another: that is how a learner is
+    Every version is saved automatically, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
+    sends it as a file, ImportSnapshot receives such a file, on this server or another: that is how a learner is
     moved, copied and backed up. RestoreSnapshot goes back; what was learned since is then unknown, and its examples are
-    gone, but batches still waiting are learned on top of what was restored. Versions count on all the while, so that a
+    gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
 
-    ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
+    ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 

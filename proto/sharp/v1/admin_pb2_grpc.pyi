@@ -33,17 +33,17 @@ class AdminStub:
     """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
-    and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
+    and single settings on top of it. WatchLearner shows it live: units by rank and the idle ones left in each
     layer, the memories' bytes, the queue, how far training is behind. When a layer has no idle unit left, the learner
-    has no room for new things; plan a larger one before that.
+    has no room for anything new; plan a larger one before that.
 
-    Every version is saved by itself, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
-    takes it out as a file, ImportSnapshot brings such a file in, on this server or another: that is how a learner is
+    Every version is saved automatically, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
+    sends it as a file, ImportSnapshot receives such a file, on this server or another: that is how a learner is
     moved, copied and backed up. RestoreSnapshot goes back; what was learned since is then unknown, and its examples are
-    gone, but batches still waiting are learned on top of what was restored. Versions count on all the while, so that a
+    gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
 
-    ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
+    ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 
@@ -63,17 +63,17 @@ class AdminStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminAsyncStub: ...
     CreateLearner: _grpc.UnaryUnaryMultiCallable[_learner_admin_pb2.CreateLearnerRequest, _learner_admin_pb2.CreateLearnerResponse]
-    """Makes a learner that knows nothing yet. Durable when the call returns. Not idempotent: repeated, it fails.
+    """Creates a learner that knows nothing yet. Durable when the call returns. Not idempotent: repeated, it fails.
 
     Errors:
       ALREADY_EXISTS LEARNER_EXISTS: whatever its configuration.
       INVALID_ARGUMENT NAME_INVALID: see Learner.name.
-      INVALID_ARGUMENT CONFIG_INVALID: an unknown preset or setting, or a value it does not take.
+      INVALID_ARGUMENT CONFIG_INVALID: an unknown preset or setting, or a value it does not accept.
       FAILED_PRECONDITION BACKBONE_NEEDED: an input shape of large images, and no backbone.
       RESOURCE_EXHAUSTED TOO_MANY_LEARNERS, DISK_FULL: a limit of the server.
     """
     GetLearner: _grpc.UnaryUnaryMultiCallable[_learner_admin_pb2.GetLearnerRequest, _learner_admin_pb2.GetLearnerResponse]
-    """Tells everything about one learner. No side effects, idempotent.
+    """Returns everything about one learner. No side effects, idempotent.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -86,9 +86,9 @@ class AdminStub:
       INVALID_ARGUMENT PAGE_TOKEN_INVALID: not a token of this list.
     """
     DeleteLearner: _grpc.UnaryUnaryMultiCallable[_learner_admin_pb2.DeleteLearnerRequest, _learner_admin_pb2.DeleteLearnerResponse]
-    """Deletes a learner with all it has: network, memories, streams, examples, snapshots. There is no way back but an
-    exported snapshot. Its open streams end with NOT_FOUND LEARNER_NOT_FOUND. Everything is off the disk when the call
-    returns. Repeated, it fails with NOT_FOUND, which a client that retries may take for success.
+    """Deletes a learner with all its data: network, memories, streams, examples, snapshots. Only an exported snapshot can
+    bring it back. Its open streams end with NOT_FOUND LEARNER_NOT_FOUND. Everything is deleted from disk when the call
+    returns. Repeated, it fails with NOT_FOUND, which a client that retries may count as success.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner, or one with another uid.
@@ -99,34 +99,34 @@ class AdminStub:
     when the learner is deleted.
 
     Errors:
-      NOT_FOUND LEARNER_NOT_FOUND: no such learner, or it was deleted meanwhile.
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner, or it was deleted since.
       INVALID_ARGUMENT FIELD_INVALID: a negative interval.
-      RESOURCE_EXHAUSTED TOO_MANY_STREAMS: come back after the delay.
+      RESOURCE_EXHAUSTED TOO_MANY_STREAMS: try again after the delay.
     """
     ForgetClass: _grpc.UnaryUnaryMultiCallable[_learner_admin_pb2.ForgetClassRequest, _learner_admin_pb2.ForgetClassResponse]
     """Makes a learner forget a class. When the call returns, the class is gone from both memories, from the journal and
     from every prediction that starts from then on, also after a restart or a restored snapshot: the snapshots of
-    this learner that still hold it are named, or deleted if that was asked for, and restoring one of them forgets the
-    class again, unless it is asked for. Files that were exported are out of reach, and are taken as they are when
-    imported. The weights that the class helped to train stay as they are: nothing that is stored brings it up, but the
-    network was shaped by it.
+    this learner that still hold it are listed, or deleted on request, and restoring one of them forgets the
+    class again, unless asked not to. Exported files are out of reach, and are imported as they are. The weights that
+    the class helped to train stay as they are: nothing that is stored returns the class, but the network was shaped by
+    it.
 
-    Side effects: training stands still meanwhile, and an episode under way that holds the class goes on without it. A
-    new version is published. A class that is taught again later is a new class.
+    Side effects: training pauses, and an episode in training that holds the class continues without it. A new
+    version is published. A class that is taught again later is a new class.
 
-    Idempotent: forgetting what was forgotten before does nothing, and names the snapshots again.
+    Idempotent: forgetting what was forgotten before does nothing, and lists the snapshots again.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
-      NOT_FOUND CLASS_NOT_FOUND: the learner has never met it.
+      NOT_FOUND CLASS_NOT_FOUND: the learner does not know it.
       INVALID_ARGUMENT FIELD_INVALID: no label.
-      INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of numbers, or the other way round.
+      INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
       ABORTED LEARNER_BUSY: another call is changing it; try again.
       RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
     """
     CreateSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_pb2.CreateSnapshotRequest, _snapshot_pb2.CreateSnapshotResponse]
     """Saves the version that serves, and keeps it until it is deleted. Durable when the call returns. Training and
-    predictions go on. Not idempotent: repeated, it makes another snapshot.
+    predictions continue. Not idempotent: repeated, it makes another snapshot.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -142,10 +142,10 @@ class AdminStub:
       INVALID_ARGUMENT PAGE_TOKEN_INVALID: not a token of this list.
     """
     RestoreSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_pb2.RestoreSnapshotRequest, _snapshot_pb2.RestoreSnapshotResponse]
-    """Makes a learner what it was when a snapshot was taken, under a new version number, which serves and is durable when
-    the call returns. What was learned since is undone. An episode under way starts over, and waits with the others to
-    be learned on top of the restored state. Predictions go on all the while. Safe to repeat: it restores the same
-    state again, under yet another number.
+    """Returns a learner to a snapshot, under a new version number, which serves and is durable when the call returns.
+    What was learned since is undone. An episode in training starts over, and waits with the others to be learned on
+    top of the restored state. Predictions continue meanwhile. Safe to repeat: it restores the same state again, under
+    yet another number.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -159,7 +159,7 @@ class AdminStub:
     """
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_pb2.DeleteSnapshotRequest, _snapshot_pb2.DeleteSnapshotResponse]
     """Deletes a snapshot from the disk. The newest automatic one is the learner's own and stays. Repeated, it fails with
-    NOT_FOUND, which a client that retries may take for success.
+    NOT_FOUND, which a client that retries may count as success.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -176,12 +176,12 @@ class AdminStub:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
       NOT_FOUND SNAPSHOT_NOT_FOUND: it has no such snapshot, or none that is whole.
       DATA_LOSS SNAPSHOT_DAMAGED: found at the start or on the way; throw away what came.
-      RESOURCE_EXHAUSTED TOO_MANY_STREAMS: come back after the delay.
+      RESOURCE_EXHAUSTED TOO_MANY_STREAMS: try again after the delay.
     """
     ImportSnapshot: _grpc.StreamUnaryMultiCallable[_snapshot_pb2.ImportSnapshotRequest, _snapshot_pb2.ImportSnapshotResponse]
     """Takes in the file of a snapshot: a header, then the bytes of the file in order, then the client closes its side.
-    The file is checked in full before anything is made of it, may come from anyone, and is stored whole or not at all.
-    A new learner is made if there is none of that name. Not idempotent: repeated, it stores another snapshot.
+    The file is checked in full before it is used, may come from anyone, and is stored whole or not at all.
+    A learner is created if there is none of that name. Not idempotent: repeated, it stores another snapshot.
 
     Errors:
       INVALID_ARGUMENT NAME_INVALID: see Learner.name.
@@ -205,7 +205,7 @@ class AdminStub:
     """
     RetryParkedEpisode: _grpc.UnaryUnaryMultiCallable[_parked_pb2.RetryParkedEpisodeRequest, _parked_pb2.RetryParkedEpisodeResponse]
     """Puts a parked episode back in the queue, behind those waiting, with its full number of tries. Durable when the call
-    returns. Repeated, it fails with EPISODE_NOT_PARKED, which a client that retries may take for success.
+    returns. Repeated, it fails with EPISODE_NOT_PARKED, which a client that retries may count as success.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -214,7 +214,7 @@ class AdminStub:
     """
     DiscardParkedEpisode: _grpc.UnaryUnaryMultiCallable[_parked_pb2.DiscardParkedEpisodeRequest, _parked_pb2.DiscardParkedEpisodeResponse]
     """Gives up a parked episode for good and deletes its examples from the disk before it returns. Repeated, it fails
-    with NOT_FOUND, which a client that retries may take for success.
+    with NOT_FOUND, which a client that retries may count as success.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -222,8 +222,8 @@ class AdminStub:
       FAILED_PRECONDITION EPISODE_NOT_PARKED: it is waiting or being learned.
     """
     GetServerStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetServerStatusRequest, _admin_pb2.GetServerStatusResponse]
-    """Tells how the server is: state, trainer, limits, disk, damages. Works while the server starts and stops. No side
-    effects, idempotent.
+    """Returns the state of the server: trainer, limits, disk, corruption. Works while the server starts and stops. No
+    side effects, idempotent.
 
     Errors: none of its own.
     """
@@ -233,17 +233,17 @@ class AdminAsyncStub(AdminStub):
     """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
-    and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
+    and single settings on top of it. WatchLearner shows it live: units by rank and the idle ones left in each
     layer, the memories' bytes, the queue, how far training is behind. When a layer has no idle unit left, the learner
-    has no room for new things; plan a larger one before that.
+    has no room for anything new; plan a larger one before that.
 
-    Every version is saved by itself, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
-    takes it out as a file, ImportSnapshot brings such a file in, on this server or another: that is how a learner is
+    Every version is saved automatically, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
+    sends it as a file, ImportSnapshot receives such a file, on this server or another: that is how a learner is
     moved, copied and backed up. RestoreSnapshot goes back; what was learned since is then unknown, and its examples are
-    gone, but batches still waiting are learned on top of what was restored. Versions count on all the while, so that a
+    gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
 
-    ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
+    ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 
@@ -260,17 +260,17 @@ class AdminAsyncStub(AdminStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateLearner: _aio.UnaryUnaryMultiCallable[_learner_admin_pb2.CreateLearnerRequest, _learner_admin_pb2.CreateLearnerResponse]  # type: ignore[assignment]
-    """Makes a learner that knows nothing yet. Durable when the call returns. Not idempotent: repeated, it fails.
+    """Creates a learner that knows nothing yet. Durable when the call returns. Not idempotent: repeated, it fails.
 
     Errors:
       ALREADY_EXISTS LEARNER_EXISTS: whatever its configuration.
       INVALID_ARGUMENT NAME_INVALID: see Learner.name.
-      INVALID_ARGUMENT CONFIG_INVALID: an unknown preset or setting, or a value it does not take.
+      INVALID_ARGUMENT CONFIG_INVALID: an unknown preset or setting, or a value it does not accept.
       FAILED_PRECONDITION BACKBONE_NEEDED: an input shape of large images, and no backbone.
       RESOURCE_EXHAUSTED TOO_MANY_LEARNERS, DISK_FULL: a limit of the server.
     """
     GetLearner: _aio.UnaryUnaryMultiCallable[_learner_admin_pb2.GetLearnerRequest, _learner_admin_pb2.GetLearnerResponse]  # type: ignore[assignment]
-    """Tells everything about one learner. No side effects, idempotent.
+    """Returns everything about one learner. No side effects, idempotent.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -283,9 +283,9 @@ class AdminAsyncStub(AdminStub):
       INVALID_ARGUMENT PAGE_TOKEN_INVALID: not a token of this list.
     """
     DeleteLearner: _aio.UnaryUnaryMultiCallable[_learner_admin_pb2.DeleteLearnerRequest, _learner_admin_pb2.DeleteLearnerResponse]  # type: ignore[assignment]
-    """Deletes a learner with all it has: network, memories, streams, examples, snapshots. There is no way back but an
-    exported snapshot. Its open streams end with NOT_FOUND LEARNER_NOT_FOUND. Everything is off the disk when the call
-    returns. Repeated, it fails with NOT_FOUND, which a client that retries may take for success.
+    """Deletes a learner with all its data: network, memories, streams, examples, snapshots. Only an exported snapshot can
+    bring it back. Its open streams end with NOT_FOUND LEARNER_NOT_FOUND. Everything is deleted from disk when the call
+    returns. Repeated, it fails with NOT_FOUND, which a client that retries may count as success.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner, or one with another uid.
@@ -296,34 +296,34 @@ class AdminAsyncStub(AdminStub):
     when the learner is deleted.
 
     Errors:
-      NOT_FOUND LEARNER_NOT_FOUND: no such learner, or it was deleted meanwhile.
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner, or it was deleted since.
       INVALID_ARGUMENT FIELD_INVALID: a negative interval.
-      RESOURCE_EXHAUSTED TOO_MANY_STREAMS: come back after the delay.
+      RESOURCE_EXHAUSTED TOO_MANY_STREAMS: try again after the delay.
     """
     ForgetClass: _aio.UnaryUnaryMultiCallable[_learner_admin_pb2.ForgetClassRequest, _learner_admin_pb2.ForgetClassResponse]  # type: ignore[assignment]
     """Makes a learner forget a class. When the call returns, the class is gone from both memories, from the journal and
     from every prediction that starts from then on, also after a restart or a restored snapshot: the snapshots of
-    this learner that still hold it are named, or deleted if that was asked for, and restoring one of them forgets the
-    class again, unless it is asked for. Files that were exported are out of reach, and are taken as they are when
-    imported. The weights that the class helped to train stay as they are: nothing that is stored brings it up, but the
-    network was shaped by it.
+    this learner that still hold it are listed, or deleted on request, and restoring one of them forgets the
+    class again, unless asked not to. Exported files are out of reach, and are imported as they are. The weights that
+    the class helped to train stay as they are: nothing that is stored returns the class, but the network was shaped by
+    it.
 
-    Side effects: training stands still meanwhile, and an episode under way that holds the class goes on without it. A
-    new version is published. A class that is taught again later is a new class.
+    Side effects: training pauses, and an episode in training that holds the class continues without it. A new
+    version is published. A class that is taught again later is a new class.
 
-    Idempotent: forgetting what was forgotten before does nothing, and names the snapshots again.
+    Idempotent: forgetting what was forgotten before does nothing, and lists the snapshots again.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
-      NOT_FOUND CLASS_NOT_FOUND: the learner has never met it.
+      NOT_FOUND CLASS_NOT_FOUND: the learner does not know it.
       INVALID_ARGUMENT FIELD_INVALID: no label.
-      INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of numbers, or the other way round.
+      INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
       ABORTED LEARNER_BUSY: another call is changing it; try again.
       RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
     """
     CreateSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_pb2.CreateSnapshotRequest, _snapshot_pb2.CreateSnapshotResponse]  # type: ignore[assignment]
     """Saves the version that serves, and keeps it until it is deleted. Durable when the call returns. Training and
-    predictions go on. Not idempotent: repeated, it makes another snapshot.
+    predictions continue. Not idempotent: repeated, it makes another snapshot.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -339,10 +339,10 @@ class AdminAsyncStub(AdminStub):
       INVALID_ARGUMENT PAGE_TOKEN_INVALID: not a token of this list.
     """
     RestoreSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_pb2.RestoreSnapshotRequest, _snapshot_pb2.RestoreSnapshotResponse]  # type: ignore[assignment]
-    """Makes a learner what it was when a snapshot was taken, under a new version number, which serves and is durable when
-    the call returns. What was learned since is undone. An episode under way starts over, and waits with the others to
-    be learned on top of the restored state. Predictions go on all the while. Safe to repeat: it restores the same
-    state again, under yet another number.
+    """Returns a learner to a snapshot, under a new version number, which serves and is durable when the call returns.
+    What was learned since is undone. An episode in training starts over, and waits with the others to be learned on
+    top of the restored state. Predictions continue meanwhile. Safe to repeat: it restores the same state again, under
+    yet another number.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -356,7 +356,7 @@ class AdminAsyncStub(AdminStub):
     """
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_pb2.DeleteSnapshotRequest, _snapshot_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
     """Deletes a snapshot from the disk. The newest automatic one is the learner's own and stays. Repeated, it fails with
-    NOT_FOUND, which a client that retries may take for success.
+    NOT_FOUND, which a client that retries may count as success.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -373,12 +373,12 @@ class AdminAsyncStub(AdminStub):
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
       NOT_FOUND SNAPSHOT_NOT_FOUND: it has no such snapshot, or none that is whole.
       DATA_LOSS SNAPSHOT_DAMAGED: found at the start or on the way; throw away what came.
-      RESOURCE_EXHAUSTED TOO_MANY_STREAMS: come back after the delay.
+      RESOURCE_EXHAUSTED TOO_MANY_STREAMS: try again after the delay.
     """
     ImportSnapshot: _aio.StreamUnaryMultiCallable[_snapshot_pb2.ImportSnapshotRequest, _snapshot_pb2.ImportSnapshotResponse]  # type: ignore[assignment]
     """Takes in the file of a snapshot: a header, then the bytes of the file in order, then the client closes its side.
-    The file is checked in full before anything is made of it, may come from anyone, and is stored whole or not at all.
-    A new learner is made if there is none of that name. Not idempotent: repeated, it stores another snapshot.
+    The file is checked in full before it is used, may come from anyone, and is stored whole or not at all.
+    A learner is created if there is none of that name. Not idempotent: repeated, it stores another snapshot.
 
     Errors:
       INVALID_ARGUMENT NAME_INVALID: see Learner.name.
@@ -402,7 +402,7 @@ class AdminAsyncStub(AdminStub):
     """
     RetryParkedEpisode: _aio.UnaryUnaryMultiCallable[_parked_pb2.RetryParkedEpisodeRequest, _parked_pb2.RetryParkedEpisodeResponse]  # type: ignore[assignment]
     """Puts a parked episode back in the queue, behind those waiting, with its full number of tries. Durable when the call
-    returns. Repeated, it fails with EPISODE_NOT_PARKED, which a client that retries may take for success.
+    returns. Repeated, it fails with EPISODE_NOT_PARKED, which a client that retries may count as success.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -411,7 +411,7 @@ class AdminAsyncStub(AdminStub):
     """
     DiscardParkedEpisode: _aio.UnaryUnaryMultiCallable[_parked_pb2.DiscardParkedEpisodeRequest, _parked_pb2.DiscardParkedEpisodeResponse]  # type: ignore[assignment]
     """Gives up a parked episode for good and deletes its examples from the disk before it returns. Repeated, it fails
-    with NOT_FOUND, which a client that retries may take for success.
+    with NOT_FOUND, which a client that retries may count as success.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -419,8 +419,8 @@ class AdminAsyncStub(AdminStub):
       FAILED_PRECONDITION EPISODE_NOT_PARKED: it is waiting or being learned.
     """
     GetServerStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetServerStatusRequest, _admin_pb2.GetServerStatusResponse]  # type: ignore[assignment]
-    """Tells how the server is: state, trainer, limits, disk, damages. Works while the server starts and stops. No side
-    effects, idempotent.
+    """Returns the state of the server: trainer, limits, disk, corruption. Works while the server starts and stops. No
+    side effects, idempotent.
 
     Errors: none of its own.
     """
@@ -429,17 +429,17 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     """Creates, watches, saves and repairs learners. Needs the role "admin".
 
     How to drive it. Create a learner with nothing but a name, and its first batch decides the rest; or give a preset,
-    and single settings on top of it. WatchLearner shows how it lives: units by rank and the idle ones left in each
+    and single settings on top of it. WatchLearner shows it live: units by rank and the idle ones left in each
     layer, the memories' bytes, the queue, how far training is behind. When a layer has no idle unit left, the learner
-    has no room for new things; plan a larger one before that.
+    has no room for anything new; plan a larger one before that.
 
-    Every version is saved by itself, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
-    takes it out as a file, ImportSnapshot brings such a file in, on this server or another: that is how a learner is
+    Every version is saved automatically, and the newest few are kept. CreateSnapshot keeps one for good, ExportSnapshot
+    sends it as a file, ImportSnapshot receives such a file, on this server or another: that is how a learner is
     moved, copied and backed up. RestoreSnapshot goes back; what was learned since is then unknown, and its examples are
-    gone, but batches still waiting are learned on top of what was restored. Versions count on all the while, so that a
+    gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
 
-    ForgetClass takes a class out of everything that can bring it up again, before it returns. An episode that can't be
+    ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
 
@@ -460,12 +460,12 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _learner_admin_pb2.CreateLearnerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_learner_admin_pb2.CreateLearnerResponse, _abc.Awaitable[_learner_admin_pb2.CreateLearnerResponse]]:
-        """Makes a learner that knows nothing yet. Durable when the call returns. Not idempotent: repeated, it fails.
+        """Creates a learner that knows nothing yet. Durable when the call returns. Not idempotent: repeated, it fails.
 
         Errors:
           ALREADY_EXISTS LEARNER_EXISTS: whatever its configuration.
           INVALID_ARGUMENT NAME_INVALID: see Learner.name.
-          INVALID_ARGUMENT CONFIG_INVALID: an unknown preset or setting, or a value it does not take.
+          INVALID_ARGUMENT CONFIG_INVALID: an unknown preset or setting, or a value it does not accept.
           FAILED_PRECONDITION BACKBONE_NEEDED: an input shape of large images, and no backbone.
           RESOURCE_EXHAUSTED TOO_MANY_LEARNERS, DISK_FULL: a limit of the server.
         """
@@ -476,7 +476,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _learner_admin_pb2.GetLearnerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_learner_admin_pb2.GetLearnerResponse, _abc.Awaitable[_learner_admin_pb2.GetLearnerResponse]]:
-        """Tells everything about one learner. No side effects, idempotent.
+        """Returns everything about one learner. No side effects, idempotent.
 
         Errors:
           NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -501,9 +501,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _learner_admin_pb2.DeleteLearnerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_learner_admin_pb2.DeleteLearnerResponse, _abc.Awaitable[_learner_admin_pb2.DeleteLearnerResponse]]:
-        """Deletes a learner with all it has: network, memories, streams, examples, snapshots. There is no way back but an
-        exported snapshot. Its open streams end with NOT_FOUND LEARNER_NOT_FOUND. Everything is off the disk when the call
-        returns. Repeated, it fails with NOT_FOUND, which a client that retries may take for success.
+        """Deletes a learner with all its data: network, memories, streams, examples, snapshots. Only an exported snapshot can
+        bring it back. Its open streams end with NOT_FOUND LEARNER_NOT_FOUND. Everything is deleted from disk when the call
+        returns. Repeated, it fails with NOT_FOUND, which a client that retries may count as success.
 
         Errors:
           NOT_FOUND LEARNER_NOT_FOUND: no such learner, or one with another uid.
@@ -520,9 +520,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         when the learner is deleted.
 
         Errors:
-          NOT_FOUND LEARNER_NOT_FOUND: no such learner, or it was deleted meanwhile.
+          NOT_FOUND LEARNER_NOT_FOUND: no such learner, or it was deleted since.
           INVALID_ARGUMENT FIELD_INVALID: a negative interval.
-          RESOURCE_EXHAUSTED TOO_MANY_STREAMS: come back after the delay.
+          RESOURCE_EXHAUSTED TOO_MANY_STREAMS: try again after the delay.
         """
 
     @_abc_1.abstractmethod
@@ -533,21 +533,21 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_learner_admin_pb2.ForgetClassResponse, _abc.Awaitable[_learner_admin_pb2.ForgetClassResponse]]:
         """Makes a learner forget a class. When the call returns, the class is gone from both memories, from the journal and
         from every prediction that starts from then on, also after a restart or a restored snapshot: the snapshots of
-        this learner that still hold it are named, or deleted if that was asked for, and restoring one of them forgets the
-        class again, unless it is asked for. Files that were exported are out of reach, and are taken as they are when
-        imported. The weights that the class helped to train stay as they are: nothing that is stored brings it up, but the
-        network was shaped by it.
+        this learner that still hold it are listed, or deleted on request, and restoring one of them forgets the
+        class again, unless asked not to. Exported files are out of reach, and are imported as they are. The weights that
+        the class helped to train stay as they are: nothing that is stored returns the class, but the network was shaped by
+        it.
 
-        Side effects: training stands still meanwhile, and an episode under way that holds the class goes on without it. A
-        new version is published. A class that is taught again later is a new class.
+        Side effects: training pauses, and an episode in training that holds the class continues without it. A new
+        version is published. A class that is taught again later is a new class.
 
-        Idempotent: forgetting what was forgotten before does nothing, and names the snapshots again.
+        Idempotent: forgetting what was forgotten before does nothing, and lists the snapshots again.
 
         Errors:
           NOT_FOUND LEARNER_NOT_FOUND: no such learner.
-          NOT_FOUND CLASS_NOT_FOUND: the learner has never met it.
+          NOT_FOUND CLASS_NOT_FOUND: the learner does not know it.
           INVALID_ARGUMENT FIELD_INVALID: no label.
-          INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of numbers, or the other way round.
+          INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
           ABORTED LEARNER_BUSY: another call is changing it; try again.
           RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
         """
@@ -559,7 +559,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_pb2.CreateSnapshotResponse, _abc.Awaitable[_snapshot_pb2.CreateSnapshotResponse]]:
         """Saves the version that serves, and keeps it until it is deleted. Durable when the call returns. Training and
-        predictions go on. Not idempotent: repeated, it makes another snapshot.
+        predictions continue. Not idempotent: repeated, it makes another snapshot.
 
         Errors:
           NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -587,10 +587,10 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshot_pb2.RestoreSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_pb2.RestoreSnapshotResponse, _abc.Awaitable[_snapshot_pb2.RestoreSnapshotResponse]]:
-        """Makes a learner what it was when a snapshot was taken, under a new version number, which serves and is durable when
-        the call returns. What was learned since is undone. An episode under way starts over, and waits with the others to
-        be learned on top of the restored state. Predictions go on all the while. Safe to repeat: it restores the same
-        state again, under yet another number.
+        """Returns a learner to a snapshot, under a new version number, which serves and is durable when the call returns.
+        What was learned since is undone. An episode in training starts over, and waits with the others to be learned on
+        top of the restored state. Predictions continue meanwhile. Safe to repeat: it restores the same state again, under
+        yet another number.
 
         Errors:
           NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -610,7 +610,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_pb2.DeleteSnapshotResponse, _abc.Awaitable[_snapshot_pb2.DeleteSnapshotResponse]]:
         """Deletes a snapshot from the disk. The newest automatic one is the learner's own and stays. Repeated, it fails with
-        NOT_FOUND, which a client that retries may take for success.
+        NOT_FOUND, which a client that retries may count as success.
 
         Errors:
           NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -633,7 +633,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
           NOT_FOUND LEARNER_NOT_FOUND: no such learner.
           NOT_FOUND SNAPSHOT_NOT_FOUND: it has no such snapshot, or none that is whole.
           DATA_LOSS SNAPSHOT_DAMAGED: found at the start or on the way; throw away what came.
-          RESOURCE_EXHAUSTED TOO_MANY_STREAMS: come back after the delay.
+          RESOURCE_EXHAUSTED TOO_MANY_STREAMS: try again after the delay.
         """
 
     @_abc_1.abstractmethod
@@ -643,8 +643,8 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_pb2.ImportSnapshotResponse, _abc.Awaitable[_snapshot_pb2.ImportSnapshotResponse]]:
         """Takes in the file of a snapshot: a header, then the bytes of the file in order, then the client closes its side.
-        The file is checked in full before anything is made of it, may come from anyone, and is stored whole or not at all.
-        A new learner is made if there is none of that name. Not idempotent: repeated, it stores another snapshot.
+        The file is checked in full before it is used, may come from anyone, and is stored whole or not at all.
+        A learner is created if there is none of that name. Not idempotent: repeated, it stores another snapshot.
 
         Errors:
           INVALID_ARGUMENT NAME_INVALID: see Learner.name.
@@ -680,7 +680,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_parked_pb2.RetryParkedEpisodeResponse, _abc.Awaitable[_parked_pb2.RetryParkedEpisodeResponse]]:
         """Puts a parked episode back in the queue, behind those waiting, with its full number of tries. Durable when the call
-        returns. Repeated, it fails with EPISODE_NOT_PARKED, which a client that retries may take for success.
+        returns. Repeated, it fails with EPISODE_NOT_PARKED, which a client that retries may count as success.
 
         Errors:
           NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -695,7 +695,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_parked_pb2.DiscardParkedEpisodeResponse, _abc.Awaitable[_parked_pb2.DiscardParkedEpisodeResponse]]:
         """Gives up a parked episode for good and deletes its examples from the disk before it returns. Repeated, it fails
-        with NOT_FOUND, which a client that retries may take for success.
+        with NOT_FOUND, which a client that retries may count as success.
 
         Errors:
           NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -709,8 +709,8 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetServerStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetServerStatusResponse, _abc.Awaitable[_admin_pb2.GetServerStatusResponse]]:
-        """Tells how the server is: state, trainer, limits, disk, damages. Works while the server starts and stops. No side
-        effects, idempotent.
+        """Returns the state of the server: trainer, limits, disk, corruption. Works while the server starts and stops. No
+        side effects, idempotent.
 
         Errors: none of its own.
         """

@@ -70,7 +70,7 @@ class _ParkReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ParkReason
     PARK_REASON_TRAINER_DIED: _ParkReason.ValueType  # 5
     """The trainer process died under it each time."""
     PARK_REASON_ENGINE_ERROR: _ParkReason.ValueType  # 6
-    """A fault of the trainer; the detail says which, the server's log says where."""
+    """An error in the trainer; the detail says which, the server's log says where."""
 
 class ParkReason(_ParkReason, metaclass=_ParkReasonEnumTypeWrapper):
     """Why an episode could not be learned."""
@@ -88,7 +88,7 @@ PARK_REASON_SILENT_NETWORK: ParkReason.ValueType  # 4
 PARK_REASON_TRAINER_DIED: ParkReason.ValueType  # 5
 """The trainer process died under it each time."""
 PARK_REASON_ENGINE_ERROR: ParkReason.ValueType  # 6
-"""A fault of the trainer; the detail says which, the server's log says where."""
+"""An error in the trainer; the detail says which, the server's log says where."""
 Global___ParkReason: _TypeAlias = ParkReason  # noqa: Y015
 
 class _DiscardReason:
@@ -107,7 +107,7 @@ class _DiscardReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Discard
     """The learner was deleted."""
 
 class DiscardReason(_DiscardReason, metaclass=_DiscardReasonEnumTypeWrapper):
-    """Why an episode was given up."""
+    """Why an episode was discarded."""
 
 DISCARD_REASON_UNSPECIFIED: DiscardReason.ValueType  # 0
 """Not said."""
@@ -149,11 +149,11 @@ class EpisodeEvent(_message.Message):
 
     @_builtins.property
     def started(self) -> Global___EpisodeStarted:
-        """The trainer took it up."""
+        """The trainer started to learn it."""
 
     @_builtins.property
     def progress(self) -> Global___Progress:
-        """The trainer got on with it. A few times per second at most."""
+        """The trainer made progress. A few times per second at most."""
 
     @_builtins.property
     def learned(self) -> Global___EpisodeLearned:
@@ -239,7 +239,7 @@ Global___EpisodeClosed: _TypeAlias = EpisodeClosed  # noqa: Y015
 
 @_typing.final
 class EpisodeStarted(_message.Message):
-    """The trainer took up an episode. Comes again when it starts over, or goes on after a restart of the server."""
+    """The trainer started to learn an episode. Comes again when it starts over, or continues after a restart of the server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -249,11 +249,11 @@ class EpisodeStarted(_message.Message):
     PHASES_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
-    """Which try this is, from 1."""
+    """Which attempt this is, from 1."""
     attempts: _builtins.int
-    """After how many failed tries it is parked."""
+    """After how many failed attempts it is parked."""
     phase: _builtins.int
-    """The phase it starts with, from 1; more than 1 where it goes on from the last finished phase."""
+    """The phase it starts with, from 1; more than 1 where it continues after the last finished phase."""
     phases: _builtins.int
     """Phases in all."""
     examples: _builtins.int
@@ -290,11 +290,11 @@ class Progress(_message.Message):
     TIME_LEFT_FIELD_NUMBER: _builtins.int
     FRACTION_FIELD_NUMBER: _builtins.int
     phase: _builtins.int
-    """The phase under way, from 1. 0: not begun yet."""
+    """The current phase, from 1. 0: not begun yet."""
     phases: _builtins.int
     """Phases in all."""
     epoch: _builtins.int
-    """The epoch of this phase under way, from 1. 0: not begun yet."""
+    """The current epoch of this phase, from 1. 0: not begun yet."""
     epochs: _builtins.int
     """Epochs of this phase. 0: not begun yet."""
     loss: _builtins.float
@@ -418,7 +418,7 @@ class EpisodeStatistics(_message.Message):
 
     @_builtins.property
     def training_time(self) -> _duration_pb2.Duration:
-        """Time spent on training, failed tries and interruptions left out."""
+        """Time spent on training, without failed attempts and interruptions."""
 
     @_builtins.property
     def layers(self) -> _containers.RepeatedCompositeFieldContainer[_statistics_pb2.LayerStatistics]:
@@ -455,8 +455,8 @@ Global___EpisodeStatistics: _TypeAlias = EpisodeStatistics  # noqa: Y015
 
 @_typing.final
 class EpisodeParked(_message.Message):
-    """An episode could not be learned. The last good version keeps serving and later episodes go on; the examples stay on
-    disk until an operator has it retried or discarded.
+    """An episode could not be learned. The last good version keeps serving and later episodes are learned; the examples
+    stay on disk until an operator has it retried or discarded.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -465,11 +465,11 @@ class EpisodeParked(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     reason: Global___ParkReason.ValueType
-    """Why the last try failed."""
+    """Why the last attempt failed."""
     detail: _builtins.str
     """The same in one sentence for people, with the offending values."""
     attempts: _builtins.int
-    """Tries made."""
+    """Attempts made."""
     def __init__(
         self,
         *,

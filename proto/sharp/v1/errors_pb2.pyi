@@ -70,7 +70,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     SHAPE_MISMATCH: _ErrorReason.ValueType  # 24
     """The examples are not of the learner's input shape. {expected, found}"""
     DTYPE_UNSUPPORTED: _ErrorReason.ValueType  # 25
-    """A dtype that is not taken. {dtype}"""
+    """A dtype that is not supported. {dtype}"""
     TENSOR_SIZE_MISMATCH: _ErrorReason.ValueType  # 26
     """The bytes of a tensor are more or fewer than its shape and dtype ask for. {expected, found}"""
     NON_FINITE_VALUES: _ErrorReason.ValueType  # 27
@@ -78,7 +78,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     LABEL_COUNT_MISMATCH: _ErrorReason.ValueType  # 28
     """Not one label per example. {examples, labels}"""
     LABEL_KIND_MISMATCH: _ErrorReason.ValueType  # 29
-    """Texts for a learner of numbers, or the other way round. {expected, found}"""
+    """Texts for a learner of integers, or the other way round. {expected, found}"""
     LABEL_INVALID: _ErrorReason.ValueType  # 30
     """A text label that is empty or too long. {example: index of the first such example, limit}"""
     IMAGE_MALFORMED: _ErrorReason.ValueType  # 31
@@ -92,7 +92,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 35
     """The page token is not one that this list gave out."""
     NOTHING_LEARNED: _ErrorReason.ValueType  # 40
-    """The learner knows no class, yet or any more, so there is nothing to answer with or to save."""
+    """The learner knows no class yet, or no longer, so there is nothing to predict or to save."""
     BACKBONE_NEEDED: _ErrorReason.ValueType  # 41
     """Images of this size need a pretrained backbone: a learner with the settings architecture.kind = "backbone" and
     architecture.backbone, e.g. {"model": "resnet18", "layer": "avgpool", "weights": …}. {shape, largest}
@@ -108,7 +108,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     SNAPSHOT_IN_USE: _ErrorReason.ValueType  # 46
     """The learner would start from this snapshot after a crash, so it can't be deleted. {snapshot}"""
     SEQUENCE_GAP: _ErrorReason.ValueType  # 50
-    """A sequence number was left out. Open the stream again and go on after its last durable number. {expected, found}"""
+    """A sequence number was left out. Open the stream again and continue after its last durable number. {expected, found}"""
     STREAM_TAKEN_OVER: _ErrorReason.ValueType  # 51
     """Another call opened the same stream, which is now its own."""
     LEARNER_BUSY: _ErrorReason.ValueType  # 52
@@ -132,17 +132,17 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     TOO_MANY_CLASSES: _ErrorReason.ValueType  # 66
     """The batch would bring more classes than a learner may have. {limit}"""
     TOO_MANY_EXAMPLES: _ErrorReason.ValueType  # 67
-    """More examples in one message than are taken: split it. {examples, limit}"""
+    """More examples in one message than are accepted: split it. {examples, limit}"""
     TOO_MANY_RESULTS: _ErrorReason.ValueType  # 68
     """More top classes or nearest memories asked for than are given. {field, limit}"""
     TOO_MANY_SNAPSHOTS: _ErrorReason.ValueType  # 69
     """The learner has as many snapshots of this kind as it may keep: delete one first. {limit}"""
     SNAPSHOT_TOO_LARGE: _ErrorReason.ValueType  # 70
-    """The file offered as a snapshot is larger than is taken. {bytes, limit}"""
+    """The file offered as a snapshot is larger than is accepted. {bytes, limit}"""
     VERSION_NOT_REACHED: _ErrorReason.ValueType  # 80
     """The wanted model version was not reached before the deadline. {wanted, serving}"""
     SERVER_NOT_READY: _ErrorReason.ValueType  # 81
-    """The server is starting or stopping. Repeat the call; a Learn stream goes on from its last durable number."""
+    """The server is starting or stopping. Repeat the call; a Learn stream continues after its last durable number."""
     SNAPSHOT_DAMAGED: _ErrorReason.ValueType  # 82
     """The stored snapshot no longer has the SHA-256 it was written with. {snapshot}"""
     FEATURE_UNSUPPORTED: _ErrorReason.ValueType  # 83
@@ -186,7 +186,7 @@ CONFIG_INVALID: ErrorReason.ValueType  # 23
 SHAPE_MISMATCH: ErrorReason.ValueType  # 24
 """The examples are not of the learner's input shape. {expected, found}"""
 DTYPE_UNSUPPORTED: ErrorReason.ValueType  # 25
-"""A dtype that is not taken. {dtype}"""
+"""A dtype that is not supported. {dtype}"""
 TENSOR_SIZE_MISMATCH: ErrorReason.ValueType  # 26
 """The bytes of a tensor are more or fewer than its shape and dtype ask for. {expected, found}"""
 NON_FINITE_VALUES: ErrorReason.ValueType  # 27
@@ -194,7 +194,7 @@ NON_FINITE_VALUES: ErrorReason.ValueType  # 27
 LABEL_COUNT_MISMATCH: ErrorReason.ValueType  # 28
 """Not one label per example. {examples, labels}"""
 LABEL_KIND_MISMATCH: ErrorReason.ValueType  # 29
-"""Texts for a learner of numbers, or the other way round. {expected, found}"""
+"""Texts for a learner of integers, or the other way round. {expected, found}"""
 LABEL_INVALID: ErrorReason.ValueType  # 30
 """A text label that is empty or too long. {example: index of the first such example, limit}"""
 IMAGE_MALFORMED: ErrorReason.ValueType  # 31
@@ -208,7 +208,7 @@ CHECKSUM_MISMATCH: ErrorReason.ValueType  # 34
 PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 35
 """The page token is not one that this list gave out."""
 NOTHING_LEARNED: ErrorReason.ValueType  # 40
-"""The learner knows no class, yet or any more, so there is nothing to answer with or to save."""
+"""The learner knows no class yet, or no longer, so there is nothing to predict or to save."""
 BACKBONE_NEEDED: ErrorReason.ValueType  # 41
 """Images of this size need a pretrained backbone: a learner with the settings architecture.kind = "backbone" and
 architecture.backbone, e.g. {"model": "resnet18", "layer": "avgpool", "weights": …}. {shape, largest}
@@ -224,7 +224,7 @@ SNAPSHOT_FORMAT_UNSUPPORTED: ErrorReason.ValueType  # 45
 SNAPSHOT_IN_USE: ErrorReason.ValueType  # 46
 """The learner would start from this snapshot after a crash, so it can't be deleted. {snapshot}"""
 SEQUENCE_GAP: ErrorReason.ValueType  # 50
-"""A sequence number was left out. Open the stream again and go on after its last durable number. {expected, found}"""
+"""A sequence number was left out. Open the stream again and continue after its last durable number. {expected, found}"""
 STREAM_TAKEN_OVER: ErrorReason.ValueType  # 51
 """Another call opened the same stream, which is now its own."""
 LEARNER_BUSY: ErrorReason.ValueType  # 52
@@ -248,17 +248,17 @@ TOO_MANY_LEARNERS: ErrorReason.ValueType  # 65
 TOO_MANY_CLASSES: ErrorReason.ValueType  # 66
 """The batch would bring more classes than a learner may have. {limit}"""
 TOO_MANY_EXAMPLES: ErrorReason.ValueType  # 67
-"""More examples in one message than are taken: split it. {examples, limit}"""
+"""More examples in one message than are accepted: split it. {examples, limit}"""
 TOO_MANY_RESULTS: ErrorReason.ValueType  # 68
 """More top classes or nearest memories asked for than are given. {field, limit}"""
 TOO_MANY_SNAPSHOTS: ErrorReason.ValueType  # 69
 """The learner has as many snapshots of this kind as it may keep: delete one first. {limit}"""
 SNAPSHOT_TOO_LARGE: ErrorReason.ValueType  # 70
-"""The file offered as a snapshot is larger than is taken. {bytes, limit}"""
+"""The file offered as a snapshot is larger than is accepted. {bytes, limit}"""
 VERSION_NOT_REACHED: ErrorReason.ValueType  # 80
 """The wanted model version was not reached before the deadline. {wanted, serving}"""
 SERVER_NOT_READY: ErrorReason.ValueType  # 81
-"""The server is starting or stopping. Repeat the call; a Learn stream goes on from its last durable number."""
+"""The server is starting or stopping. Repeat the call; a Learn stream continues after its last durable number."""
 SNAPSHOT_DAMAGED: ErrorReason.ValueType  # 82
 """The stored snapshot no longer has the SHA-256 it was written with. {snapshot}"""
 FEATURE_UNSUPPORTED: ErrorReason.ValueType  # 83
@@ -269,7 +269,7 @@ Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
-    """A failure of one item of a stream that goes on, with the same content as the status of a failed call."""
+    """A failure of one item of a stream that continues, with the same content as the status of a failed call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

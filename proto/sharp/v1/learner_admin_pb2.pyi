@@ -33,9 +33,9 @@ class _OlderSnapshotsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OlderS
     OLDER_SNAPSHOTS_UNSPECIFIED: _OlderSnapshots.ValueType  # 0
     """As LIST."""
     OLDER_SNAPSHOTS_LIST: _OlderSnapshots.ValueType  # 1
-    """Keep and name them."""
+    """Keep and list them."""
     OLDER_SNAPSHOTS_DELETE: _OlderSnapshots.ValueType  # 2
-    """Delete and name them."""
+    """Delete and list them."""
 
 class OlderSnapshots(_OlderSnapshots, metaclass=_OlderSnapshotsEnumTypeWrapper):
     """What to do with older snapshots that still hold a class to be forgotten."""
@@ -43,9 +43,9 @@ class OlderSnapshots(_OlderSnapshots, metaclass=_OlderSnapshotsEnumTypeWrapper):
 OLDER_SNAPSHOTS_UNSPECIFIED: OlderSnapshots.ValueType  # 0
 """As LIST."""
 OLDER_SNAPSHOTS_LIST: OlderSnapshots.ValueType  # 1
-"""Keep and name them."""
+"""Keep and list them."""
 OLDER_SNAPSHOTS_DELETE: OlderSnapshots.ValueType  # 2
-"""Delete and name them."""
+"""Delete and list them."""
 Global___OlderSnapshots: _TypeAlias = OlderSnapshots  # noqa: Y015
 
 @_typing.final
@@ -60,7 +60,7 @@ class CreateLearnerRequest(_message.Message):
     """Its name, as in Learner.name. Required."""
     @_builtins.property
     def config(self) -> _learner_pb2.LearnerConfig:
-        """What it is to be. Absent or empty: the first batch decides everything."""
+        """Its configuration. Absent or empty: the first batch decides everything."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ Global___ListLearnersResponse: _TypeAlias = ListLearnersResponse  # noqa: Y015
 
 @_typing.final
 class DeleteLearnerRequest(_message.Message):
-    """Asks for the end of a learner."""
+    """Asks to delete a learner."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -211,7 +211,7 @@ class DeleteLearnerRequest(_message.Message):
     name: _builtins.str
     """Its name. Required."""
     uid: _builtins.str
-    """Its uid, to be sure that it is the one that was meant. Empty: any. Another one: NOT_FOUND LEARNER_NOT_FOUND."""
+    """Its uid, to be sure that it is the right one. Empty: any. Another one: NOT_FOUND LEARNER_NOT_FOUND."""
     def __init__(
         self,
         *,
@@ -235,7 +235,7 @@ class DeleteLearnerResponse(_message.Message):
     UNLEARNED_EXAMPLES_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     unlearned_examples: _builtins.int
-    """Examples that were taken and not learned, and are lost."""
+    """Examples that were accepted and not learned, and are lost."""
     snapshots: _builtins.int
     """Snapshots that were deleted with it."""
     def __init__(
@@ -366,7 +366,7 @@ class ForgetClassResponse(_message.Message):
     stm_entries: _builtins.int
     """Examples removed from the short-term memory."""
     journal_examples: _builtins.int
-    """Examples removed from the journal: taken, and not learned yet."""
+    """Examples removed from the journal: accepted, and not learned yet."""
     @_builtins.property
     def discarded_episodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Parked or waiting episodes that had no other class and were discarded."""

@@ -54,10 +54,10 @@ class LearningStub:
     interleave.
     So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
 
-    When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
-    your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,
-    and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version, makes sure that
-    the answer comes from a model that knows what you taught.
+    When you have sent everything, leave: cancel the call after the last Ack, and learning continues without you. Or
+    close your side and read on: the server sends the events of your episodes until each one is learned, parked or
+    discarded, and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version,
+    makes sure that the answer comes from a model that knows what you taught.
 
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.
@@ -112,10 +112,10 @@ class LearningServicer:
     interleave.
     So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
 
-    When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
-    your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,
-    and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version, makes sure that
-    the answer comes from a model that knows what you taught.
+    When you have sent everything, leave: cancel the call after the last Ack, and learning continues without you. Or
+    close your side and read on: the server sends the events of your episodes until each one is learned, parked or
+    discarded, and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version,
+    makes sure that the answer comes from a model that knows what you taught.
 
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.
@@ -140,16 +140,16 @@ class LearningServicer:
         batch of a learner decides its input shape, kind of labels and architecture, where its configuration does not.
 
         Errors:
-        NOT_FOUND LEARNER_NOT_FOUND: no such learner, and create_if_missing is not set; or it was deleted meanwhile.
+        NOT_FOUND LEARNER_NOT_FOUND: no such learner, and create_if_missing is not set; or it was deleted since.
         INVALID_ARGUMENT NAME_INVALID: the learner's name or the stream id.
         INVALID_ARGUMENT FIELD_INVALID: see the fields.
         INVALID_ARGUMENT UNEXPECTED_MESSAGE: the first request is not Open, or a later one is.
         INVALID_ARGUMENT SHAPE_MISMATCH, DTYPE_UNSUPPORTED, TENSOR_SIZE_MISMATCH, NON_FINITE_VALUES: the inputs.
         INVALID_ARGUMENT IMAGE_MALFORMED, IMAGE_TOO_LARGE: an encoded image.
         INVALID_ARGUMENT LABEL_COUNT_MISMATCH, LABEL_KIND_MISMATCH, LABEL_INVALID: the labels.
-        FAILED_PRECONDITION BACKBONE_NEEDED: large images, and the learner was made with no backbone.
+        FAILED_PRECONDITION BACKBONE_NEEDED: large images, and the learner has no backbone.
         FAILED_PRECONDITION BOUNDARIES_MISMATCH: the stream has boundaries of the other kind.
-        ABORTED SEQUENCE_GAP: open again, go on after last_durable_sequence.
+        ABORTED SEQUENCE_GAP: open again, continue after last_durable_sequence.
         ABORTED STREAM_TAKEN_OVER: another call opened this stream.
         RESOURCE_EXHAUSTED JOURNAL_FULL: at the byte limit, with BACKPRESSURE_FAIL.
         RESOURCE_EXHAUSTED EPISODE_TOO_LARGE: at the byte limit, and no closed episode whose learning would make room.
@@ -205,10 +205,10 @@ class Learning:
     interleave.
     So at an Ack every mark up to its number is answered: by an EpisodeClosed, or in Ack.empty_marks.
 
-    When you have sent everything, leave: cancel the call after the last Ack, and learning goes on without you. Or close
-    your side and read on: the server sends the events of your episodes until each one is learned, parked or discarded,
-    and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version, makes sure that
-    the answer comes from a model that knows what you taught.
+    When you have sent everything, leave: cancel the call after the last Ack, and learning continues without you. Or
+    close your side and read on: the server sends the events of your episodes until each one is learned, parked or
+    discarded, and then ends the call with OK. The version in EpisodeLearned, given to Predict as min_model_version,
+    makes sure that the answer comes from a model that knows what you taught.
 
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.

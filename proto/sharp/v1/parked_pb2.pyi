@@ -46,7 +46,7 @@ class ParkedEpisode(_message.Message):
     """Bytes they take."""
     @_builtins.property
     def parked(self) -> _episode_pb2.EpisodeParked:
-        """Why, and after how many tries."""
+        """Why, and after how many attempts."""
 
     @_builtins.property
     def park_time(self) -> _timestamp_pb2.Timestamp:
@@ -135,7 +135,7 @@ Global___ListParkedEpisodesResponse: _TypeAlias = ListParkedEpisodesResponse  # 
 
 @_typing.final
 class RetryParkedEpisodeRequest(_message.Message):
-    """Asks for a parked episode to be tried again."""
+    """Asks to retry a parked episode."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -183,7 +183,7 @@ Global___RetryParkedEpisodeResponse: _TypeAlias = RetryParkedEpisodeResponse  # 
 
 @_typing.final
 class DiscardParkedEpisodeRequest(_message.Message):
-    """Asks for a parked episode to be given up."""
+    """Asks to discard a parked episode."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -30,7 +30,7 @@ class PredictionStub:
 
     How to drive it. Send examples of the learner's input shape, one or many, and get a label each, with the share of
     votes behind it and the distance to the nearest memory of that label. Calls that arrive together are computed
-    together, so many small calls at the same time are fine; one call at a time waits for nobody. Large arrays are best
+    together, so many small calls at the same time are fine; a single call does not wait. Large arrays are best
     sent in parts of a few megabytes: every server takes messages of at least 4 MiB.
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
@@ -38,8 +38,8 @@ class PredictionStub:
     as min_model_version; the call then waits, within its deadline, until that version serves.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
-    Before anything was learned there is no made-up label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline on
-    every call. All calls are free of side effects and may be repeated.
+    Before anything was learned the answer is no invented label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline
+    on every call. All calls are free of side effects and may be repeated.
 
     Any call here may fail with these errors, besides its own:
     UNAUTHENTICATED TOKEN_MISSING
@@ -72,7 +72,7 @@ class PredictionServicer:
 
     How to drive it. Send examples of the learner's input shape, one or many, and get a label each, with the share of
     votes behind it and the distance to the nearest memory of that label. Calls that arrive together are computed
-    together, so many small calls at the same time are fine; one call at a time waits for nobody. Large arrays are best
+    together, so many small calls at the same time are fine; a single call does not wait. Large arrays are best
     sent in parts of a few megabytes: every server takes messages of at least 4 MiB.
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
@@ -80,8 +80,8 @@ class PredictionServicer:
     as min_model_version; the call then waits, within its deadline, until that version serves.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
-    Before anything was learned there is no made-up label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline on
-    every call. All calls are free of side effects and may be repeated.
+    Before anything was learned the answer is no invented label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline
+    on every call. All calls are free of side effects and may be repeated.
 
     Any call here may fail with these errors, besides its own:
     UNAUTHENTICATED TOKEN_MISSING
@@ -103,7 +103,7 @@ class PredictionServicer:
         INVALID_ARGUMENT SHAPE_MISMATCH, DTYPE_UNSUPPORTED, TENSOR_SIZE_MISMATCH, NON_FINITE_VALUES: the inputs.
         INVALID_ARGUMENT IMAGE_MALFORMED, IMAGE_TOO_LARGE: an encoded image.
         RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES, TOO_MANY_RESULTS: the request is over a limit.
-        RESOURCE_EXHAUSTED QUEUE_FULL: come back after the delay.
+        RESOURCE_EXHAUSTED QUEUE_FULL: try again after the delay.
         DEADLINE_EXCEEDED VERSION_NOT_REACHED: min_model_version does not serve yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -114,12 +114,12 @@ class PredictionServicer:
         """Predicts over one long call: saves the cost of a call per question.
 
         One answer per request, in the order of the requests, which may be sent without waiting for answers; the server
-        stops reading when too many are under way. A request that fails is answered with the failure it would have had as a
-        call of its own, and the stream goes on. The call ends with OK after the client has closed its side and got all
+        stops reading when too many are in flight. A request that fails is answered with the failure it would have had as a
+        call of its own, and the stream continues. The call ends with OK after the client has closed its side and got all
         answers. No side effects, idempotent.
 
         Errors of the call as a whole:
-        RESOURCE_EXHAUSTED TOO_MANY_STREAMS: come back after the delay.
+        RESOURCE_EXHAUSTED TOO_MANY_STREAMS: try again after the delay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,7 +151,7 @@ class Prediction:
 
     How to drive it. Send examples of the learner's input shape, one or many, and get a label each, with the share of
     votes behind it and the distance to the nearest memory of that label. Calls that arrive together are computed
-    together, so many small calls at the same time are fine; one call at a time waits for nobody. Large arrays are best
+    together, so many small calls at the same time are fine; a single call does not wait. Large arrays are best
     sent in parts of a few megabytes: every server takes messages of at least 4 MiB.
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
@@ -159,8 +159,8 @@ class Prediction:
     as min_model_version; the call then waits, within its deadline, until that version serves.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
-    Before anything was learned there is no made-up label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline on
-    every call. All calls are free of side effects and may be repeated.
+    Before anything was learned the answer is no invented label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline
+    on every call. All calls are free of side effects and may be repeated.
 
     Any call here may fail with these errors, besides its own:
     UNAUTHENTICATED TOKEN_MISSING

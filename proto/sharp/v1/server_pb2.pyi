@@ -30,9 +30,9 @@ class _ServerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ServerSta
     SERVER_STATE_STARTING: _ServerState.ValueType  # 1
     """It loads its learners. Calls other than GetServerStatus fail with UNAVAILABLE SERVER_NOT_READY."""
     SERVER_STATE_SERVING: _ServerState.ValueType  # 2
-    """It takes calls."""
+    """It accepts calls."""
     SERVER_STATE_STOPPING: _ServerState.ValueType  # 3
-    """It finishes the calls under way and takes no others."""
+    """It finishes the running calls and accepts no others."""
 
 class ServerState(_ServerState, metaclass=_ServerStateEnumTypeWrapper):
     """What a server is doing."""
@@ -42,9 +42,9 @@ SERVER_STATE_UNSPECIFIED: ServerState.ValueType  # 0
 SERVER_STATE_STARTING: ServerState.ValueType  # 1
 """It loads its learners. Calls other than GetServerStatus fail with UNAVAILABLE SERVER_NOT_READY."""
 SERVER_STATE_SERVING: ServerState.ValueType  # 2
-"""It takes calls."""
+"""It accepts calls."""
 SERVER_STATE_STOPPING: ServerState.ValueType  # 3
-"""It finishes the calls under way and takes no others."""
+"""It finishes the running calls and accepts no others."""
 Global___ServerState: _TypeAlias = ServerState  # noqa: Y015
 
 @_typing.final
@@ -61,9 +61,9 @@ class TrainerStatus(_message.Message):
     THREADS_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     running: _builtins.bool
-    """True if it runs. False: it is being started again; predictions go on."""
+    """True if it runs. False: it is being restarted; predictions continue."""
     restarts: _builtins.int
-    """How often it had to be started again since the server was."""
+    """How often it was restarted since the server started."""
     learner: _builtins.str
     """Name of the learner it is working on. Empty: none."""
     episode: _builtins.int
@@ -166,7 +166,7 @@ class Limits(_message.Message):
 Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
 @_typing.final
-class Damage(_message.Message):
+class CorruptionEvent(_message.Message):
     """Something on disk that was found to differ from what was written."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -207,4 +207,4 @@ class Damage(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Damage: _TypeAlias = Damage  # noqa: Y015
+Global___CorruptionEvent: _TypeAlias = CorruptionEvent  # noqa: Y015

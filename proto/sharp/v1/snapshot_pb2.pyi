@@ -86,7 +86,7 @@ class Snapshot(_message.Message):
     note: _builtins.str
     """The operator's own words. May be empty."""
     damaged: _builtins.bool
-    """True if the file was found damaged: it can be deleted, and nothing else."""
+    """True if the file was found damaged: it can only be deleted."""
     @_builtins.property
     def classes(self) -> _label_pb2.Labels:
         """The classes it holds."""
@@ -240,7 +240,7 @@ class RestoreSnapshotRequest(_message.Message):
     snapshot_id: _builtins.str
     """Id of the snapshot. Required: going back is never a default."""
     with_forgotten: _builtins.bool
-    """Whether classes that were forgotten after the snapshot was made come back with it. They then count as never
+    """Whether classes that were forgotten after the snapshot was made return with it. They then count as never
     forgotten. Default false: they are forgotten again.
     """
     def __init__(
@@ -442,15 +442,15 @@ class ImportHeader(_message.Message):
     RESTORE_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     learner: _builtins.str
-    """Name of the learner to get it. Required. If there is none of that name, it is made from the snapshot, with the
-    snapshot's configuration, and serves it at once.
+    """Name of the learner that gets it. Required. If there is none of that name, it is created from the snapshot, with
+    the snapshot's configuration, and serves it at once.
     """
     size_bytes: _builtins.int
     """Size of the file in bytes. Required; over the server's limit it is refused before anything is read."""
     sha256: _builtins.bytes
     """SHA-256 of the file, 32 bytes. Empty: not checked on arrival."""
     restore: _builtins.bool
-    """True: restore it at once, as with RestoreSnapshot. False: only keep it, if the learner was there before."""
+    """True: restore it at once, as with RestoreSnapshot. False: only store it, if the learner existed before."""
     note: _builtins.str
     """The operator's own words, up to 1024 bytes of UTF-8. Empty: the note in the file."""
     def __init__(
@@ -480,9 +480,9 @@ class ImportSnapshotResponse(_message.Message):
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     model_version: _builtins.int
-    """The new version that holds what the snapshot holds. 0: it was only kept."""
+    """The new version that holds what the snapshot holds. 0: it was only stored."""
     created: _builtins.bool
-    """True if the learner was made by this call."""
+    """True if the learner was created by this call."""
     @_builtins.property
     def snapshot(self) -> Global___Snapshot:
         """The snapshot, checked and durable."""

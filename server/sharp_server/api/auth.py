@@ -34,10 +34,10 @@ ROLES = {"sharp.v1.Learning": "learn", "sharp.v1.Prediction": "predict", "sharp.
 """The role that each service needs."""
 
 ANY_ROLE = "any"
-"""Stands for whatever role: the token must be one that counts, no matter for what."""
+"""Stands for whatever role: any token that counts will do."""
 
 ANY_ROLE_SERVICES = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
-"""What a server can do is told to everyone who may do anything on it, and to nobody else."""
+"""Reflection: for everyone who may do anything on the server, and for nobody else."""
 
 OPEN_SERVICES = ("grpc.health.v1.Health",)
 OPEN_METHODS = ("/inference.GRPCInferenceService/ServerLive", "/inference.GRPCInferenceService/ServerReady")

@@ -17,10 +17,11 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status  # type: ignore[import-untyped]
 
-from sharp.v1 import server_pb2
 from sharp_server.api.auth import ANY_ROLE, Tokens, role_of
-from sharp_server.context import ServerContext
-from sharp_server.errors import RpcError, answer_for
+from sharp_server.api.errors import answer_for
+from sharp_server.errors import RpcError
+from sharp_server.runtime.metrics import Metrics
+from sharp_server.runtime.server_state import ServerState, not_ready
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,11 @@ _QUIET_SECONDS = 0.2
 class Guard:
     """Collects the handlers of services and registers them, wrapped, with the real server."""
 
-    def __init__(self, server: grpc.aio.Server, front: ServerContext, tokens: Tokens | None) -> None:
-        self._server, self._front, self._tokens = server, front, tokens
+    def __init__(
+        self, server: grpc.aio.Server, state: ServerState, metrics: Metrics, stream_limit: int, tokens: Tokens | None
+    ) -> None:
+        self._server, self._state, self._metrics, self._tokens = server, state, metrics, tokens
+        self._stream_limit = stream_limit
         self._streams = 0
         self._endless = 0
         """Those of them that nobody waits for at the end: watchers of health, readers of reflection."""
@@ -46,7 +50,7 @@ class Guard:
         self._last_call = 0.0
 
     async def drained(self, seconds: float) -> None:
-        """Wait until calls under way are done and those on their way have been told that the server stops.
+        """Wait until calls under way are done and those on their way have been refused.
 
         Whoever arrives meanwhile is refused by us, with a reason; the transport would just break the call off.
         """
@@ -90,10 +94,9 @@ class Guard:
         return make(behaviour, transport, handler.response_serializer)
 
     def _unary(self, method: str, role: str | None, inner: Callable[..., Any], parse: Parser) -> Callable[..., Any]:
-        front, tokens = self._front, self._tokens
+        state, tokens = self._state, self._tokens
         open_always = method in _ALWAYS or role is None
-        succeeded = front.metrics.requests.labels(method, "OK")
-        serving = server_pb2.SERVER_STATE_SERVING
+        succeeded = self._metrics.requests.labels(method, "OK")
 
         async def call(data: bytes, context: Any) -> Any:
             request = None
@@ -101,10 +104,10 @@ class Guard:
             try:
                 if tokens is not None and role is not None:
                     tokens.check(role, _authorization(context))
-                if front.state != serving:
+                if not state.serving:
                     self._last_call = time.monotonic()
                     if not open_always:
-                        raise _not_ready(front.state)
+                        raise not_ready(state.stage)
                 request = parse(data)
                 response = await inner(request, context)
             except Exception as error:
@@ -119,9 +122,8 @@ class Guard:
     def _streamed(
         self, method: str, role: str | None, inner: Callable[..., Any], responds: bool, parse: Parser | None
     ) -> Callable[..., Any]:
-        front = self._front
-        limit = front.config.limits.streams
-        aside = role in (None, ANY_ROLE)  # not of our own services: answered in every state, waited for by nobody
+        state, limit = self._state, self._stream_limit
+        foreign = role in (None, ANY_ROLE)  # not of our own services: answered in every state, waited for by nobody
         generator = inspect.isasyncgenfunction(inner)
 
         async def call(request: Any, context: Any) -> Any:
@@ -129,13 +131,13 @@ class Guard:
             try:
                 if self._tokens is not None and role is not None:
                     self._tokens.check(role, _authorization(context))
-                if front.state != server_pb2.SERVER_STATE_SERVING and not aside:
-                    raise _not_ready(front.state)
+                if not state.serving and not foreign:
+                    raise not_ready(state.stage)
                 if self._streams >= limit:
                     raise RpcError("TOO_MANY_STREAMS", f"{limit} streams are open already", limit=limit)
                 self._streams += 1
                 counted = True
-                self._endless += aside
+                self._endless += foreign
                 if parse is not None:
                     request = parse(request)
                 if generator:
@@ -148,8 +150,8 @@ class Guard:
                 await self._abort(method, error, request, context)
             finally:
                 self._streams -= counted
-                self._endless -= counted and aside
-            front.metrics.requests.labels(method, "OK").inc()
+                self._endless -= counted and foreign
+            self._metrics.requests.labels(method, "OK").inc()
             return result if not responds else None
 
         return call
@@ -157,7 +159,7 @@ class Guard:
     async def _abort(self, method: str, error: Exception, request: Any, context: Any) -> None:
         if isinstance(error, grpc.aio.AbortError):
             raise error
-        if context.done():  # the client has gone: there is nobody to tell
+        if context.done():  # the client has gone: nobody reads the status
             raise asyncio.CancelledError
         name = ""
         for field in ("learner", "name", "model_name"):
@@ -166,7 +168,7 @@ class Guard:
                 name = value
                 break
         answer = answer_for(error, name)
-        self._front.metrics.requests.labels(method, answer.code.name).inc()
+        self._metrics.requests.labels(method, answer.code.name).inc()
         await context.abort_with_status(rpc_status.to_status(answer.status()))
 
 
@@ -189,8 +191,3 @@ def _authorization(context: Any) -> str | bytes | None:
             found: str | bytes = value
             return found
     return None
-
-
-def _not_ready(state: int) -> RpcError:
-    doing = "stopping" if state == server_pb2.SERVER_STATE_STOPPING else "starting"
-    return RpcError("SERVER_NOT_READY", f"the server is {doing}", retry=0.5)

@@ -10,16 +10,17 @@ import grpc
 
 from sharp.v1 import episode_pb2, learning_pb2_grpc
 from sharp.v1 import learning_pb2 as pb
-from sharp_server.context import ServerContext
+from sharp_server.config.model import LimitsConfig
 from sharp_server.errors import RpcError
-from sharp_server.ingest.session import Session
+from sharp_server.ingest.session import LearnSession, SessionTools
 from sharp_server.learners import events
+from sharp_server.learners.lifecycle import Lifecycle
 from sharp_server.learners.names import learner_name, stream_id
+from sharp_server.learners.registry import Registry
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import KIND_MESSAGES
-from sharp_server.storage.sqlite import schema
-from sharp_server.storage.sqlite import streams as ledger_ingest
-from sharp_server.storage.sqlite.streams import StreamRow
+from sharp_server.runtime.server_state import ServerState
+from sharp_server.storage.interface import Storage
 
 _BOUNDARIES = {0: "EXPLICIT", 1: "EXPLICIT", 2: "AUTOMATIC"}
 _MOST_REPLAYED = 1000
@@ -28,28 +29,36 @@ _MOST_REPLAYED = 1000
 class LearningService(learning_pb2_grpc.LearningServicer):
     """Serves `sharp.v1.Learning`."""
 
-    def __init__(self, front: ServerContext) -> None:
-        self._front = front
+    def __init__(
+        self,
+        limits: LimitsConfig,
+        state: ServerState,
+        registry: Registry,
+        lifecycle: Lifecycle,
+        storage: Storage,
+        tools: SessionTools,
+    ) -> None:
+        self._limits, self._state, self._registry = limits, state, registry
+        self._lifecycle, self._storage, self._tools = lifecycle, storage, tools
 
     async def Learn(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]  # noqa: N802
         """Teach one learner over one stream."""
-        first = await self._front.unless_stopping(context.read())
+        first = await self._state.unless_stopping(context.read())
         if first is grpc.aio.EOF:
             return
         if first.WhichOneof("message") != "open":
             found = first.WhichOneof("message") or "nothing"
             raise RpcError("UNEXPECTED_MESSAGE", "the first message must be open", expected="open", found=found)
         opening = first.open
-        served, session = await self._front.finish(self._open(opening))
+        served, session = await self._state.finish(self._open(opening))
         # Here and not in `_open`: a call that was given up while it was opened leaves no session behind.
-        other = served.sessions.get(session.stream.id)
+        other = served.attach(session.stream.id, session)
         if other is not None:
             other.fail(_taken_over())
-        served.sessions[session.stream.id] = session
         try:
             await context.write(pb.LearnResponse(opened=self._opened(served, session)))
             if opening.HasField("replay_after_sequence"):
-                for answer in await self._replay(session, opening.replay_after_sequence):
+                for answer in await self._replay(served, session, opening.replay_after_sequence):
                     await context.write(answer)
 
             async def read() -> pb.LearnRequest | None:
@@ -64,45 +73,32 @@ class LearningService(learning_pb2_grpc.LearningServicer):
                 with contextlib.suppress(asyncio.CancelledError):
                     await listening
         finally:
-            if served.sessions.get(session.stream.id) is session:
-                del served.sessions[session.stream.id]
-            served.notify()
+            served.detach(session.stream.id, session)
 
-    async def _open(self, opening: pb.Open) -> tuple[ServedLearner, Session]:
+    async def _open(self, opening: pb.Open) -> tuple[ServedLearner, LearnSession]:
         name = learner_name(opening.learner, "open.learner")
         stream_name = stream_id(opening.stream_id, "open.stream_id")
         for field, value in (("boundaries", opening.boundaries), ("backpressure", opening.backpressure)):
             if not 0 <= value <= 2:
                 raise RpcError("FIELD_INVALID", f"unknown {field}", fields=(f"open.{field}",), field=f"open.{field}")
-        front = self._front
-        served = front.registry.find(name)
+        served = self._registry.find(name)
         if served is None:
             if not opening.create_if_missing:
                 raise RpcError("LEARNER_NOT_FOUND", f"there is no learner {name[:80]!r}", learner=name)
-            served = await front.creation.create_if_missing(name)
+            served = await self._lifecycle.create_if_missing(name)
         boundaries = _BOUNDARIES[opening.boundaries]
-        row: StreamRow = await front.journal.write(ledger_ingest.open_stream, served.id, stream_name, boundaries)
+        row = await self._storage.open_stream(served.id, stream_name, boundaries)
         if served.deleted:
             raise RpcError("LEARNER_NOT_FOUND", "the learner was deleted", learner=name)
-        before = served.sessions.pop(row.id, None)
+        before = served.take_off(row.id)
         if before is not None:
             # What it has under way is written first: only then is the last durable number known.
             before.fail(_taken_over())
-            row = await front.journal.write(ledger_ingest.open_stream, served.id, stream_name, boundaries)
-        session = Session(
-            served,
-            row,
-            opening.backpressure == pb.BACKPRESSURE_FAIL,
-            front.config,
-            front.journal,
-            front.metrics,
-            front.threads,
-            front.scheduler.wake,
-        )
-        return served, session
+            row = await self._storage.open_stream(served.id, stream_name, boundaries)
+        return served, LearnSession(served, row, opening.backpressure == pb.BACKPRESSURE_FAIL, self._tools)
 
-    def _opened(self, served: ServedLearner, session: Session) -> pb.Opened:
-        limits = self._front.config.limits
+    def _opened(self, served: ServedLearner, session: LearnSession) -> pb.Opened:
+        limits = self._limits
         return pb.Opened(
             learner_uid=served.uid,
             last_durable_sequence=session.durable,
@@ -111,32 +107,24 @@ class LearningService(learning_pb2_grpc.LearningServicer):
             model_version=served.model.version,
             input_shape=served.input_shape or (),
             label_kind=KIND_MESSAGES[served.label_kind],
-            unlearned_bytes=max(0, served.bytes),
+            unlearned_bytes=served.backlog.bytes,
             unlearned_bytes_limit=limits.unlearned_bytes,
             message_bytes_limit=limits.message_bytes,
             batch_examples_limit=limits.batch_examples,
         )
 
-    async def _replay(self, session: Session, after: int) -> list[pb.LearnResponse]:
+    async def _replay(self, served: ServedLearner, session: LearnSession, after: int) -> list[pb.LearnResponse]:
         """What became of earlier episodes and marks of this stream, and the Ack that ends the replay."""
-        served, after = session.served, min(after, schema.LARGEST)
-        # What is in the mailbox by now is in the journal too, and what comes into it later is not told twice.
+        # What is in the mailbox by now is in the journal too, and what comes into it later is not sent twice.
         session.mailbox.take()
-        rows = await self._front.journal.read(
-            ledger_ingest.episodes_where,
-            f"e.stream = ? AND e.last_sequence > ? ORDER BY e.number DESC LIMIT {_MOST_REPLAYED}",
-            session.stream.id,
-            after,
-        )
-        empty_marks = await self._front.journal.read(
-            ledger_ingest.empty_marks, session.stream.id, after, _MOST_REPLAYED
-        )
         past: list[episode_pb2.EpisodeEvent] = []
-        for episode in reversed(rows):
-            past.append(events.closed(episode, served.ahead_of(episode) if episode.state == "waiting" else 0))
-            settled = events.settled(episode)
-            if settled is not None:
-                past.append(settled)
+        for episode in await self._storage.episodes_of_stream(session.stream.id, after, _MOST_REPLAYED):
+            ahead = served.backlog.ahead_of(episode) if episode.state == "waiting" else 0
+            past.append(events.closed(episode, ahead))
+            outcome = events.outcome(episode)
+            if outcome is not None:
+                past.append(outcome)
+        empty_marks = await self._storage.empty_marks(session.stream.id, after, _MOST_REPLAYED)
         answers = [pb.LearnResponse(event=event) for event in past]
         return [*answers, session.acknowledgement(session.durable, empty_marks)]
 

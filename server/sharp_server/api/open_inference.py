@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from typing import Any
 
@@ -10,15 +9,18 @@ import numpy as np
 
 from sharp.inference import open_inference_pb2 as pb
 from sharp.inference import open_inference_pb2_grpc
-from sharp.v1 import server_pb2, tensor_pb2
-from sharp_server.api.decode.inputs import INLINE_BYTES, MOST_SIDES, Examples, check_count, image_examples, raw_examples
-from sharp_server.api.prediction import nothing_learned
+from sharp.v1 import tensor_pb2
+from sharp_server.api.decode import InputDecoder
+from sharp_server.api.decode.tensors import check_count
 from sharp_server.config.model import LimitsConfig
-from sharp_server.context import ServerContext
 from sharp_server.errors import RpcError
+from sharp_server.learners.inputs import MOST_SIDES, Examples
+from sharp_server.learners.registry import Registry
 from sharp_server.learners.served_learner import ServedLearner
-from sharp_server.prediction.batcher import Slice
-from sharp_server.runtime import version as software
+from sharp_server.prediction.batcher import Batcher, Slice
+from sharp_server.prediction.model import nothing_learned
+from sharp_server.runtime import version
+from sharp_server.runtime.server_state import ServerState
 
 _OUTPUTS = ("label", "vote_share", "distance", "novelty")
 _DTYPES = {"UINT8": tensor_pb2.DTYPE_UINT8, "FP32": tensor_pb2.DTYPE_FLOAT32}
@@ -29,8 +31,11 @@ _SHARED_MEMORY = ("shared_memory_region", "shared_memory_offset", "shared_memory
 class InferenceService(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
     """Serves `inference.GRPCInferenceService`."""
 
-    def __init__(self, front: ServerContext) -> None:
-        self._front = front
+    def __init__(
+        self, limits: LimitsConfig, state: ServerState, registry: Registry, batcher: Batcher, decoder: InputDecoder
+    ) -> None:
+        self._limits, self._state, self._registry = limits, state, registry
+        self._batcher, self._decoder = batcher, decoder
 
     async def ServerLive(self, request: Any, context: Any) -> pb.ServerLiveResponse:  # noqa: N802
         """Whether the server answers."""
@@ -38,11 +43,11 @@ class InferenceService(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def ServerReady(self, request: Any, context: Any) -> pb.ServerReadyResponse:  # noqa: N802
         """Whether the server takes predictions."""
-        return pb.ServerReadyResponse(ready=self._front.state == server_pb2.SERVER_STATE_SERVING)
+        return pb.ServerReadyResponse(ready=self._state.serving)
 
     async def ModelReady(self, request: pb.ModelReadyRequest, context: Any) -> pb.ModelReadyResponse:  # noqa: N802
         """Whether a learner can predict."""
-        served = self._front.registry.find(request.name)
+        served = self._registry.find(request.name)
         ready = (
             served is not None
             and served.model.predictor is not None
@@ -52,13 +57,13 @@ class InferenceService(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def ServerMetadata(self, request: Any, context: Any) -> pb.ServerMetadataResponse:  # noqa: N802
         """Name and version of the software."""
-        return pb.ServerMetadataResponse(name="sharp", version=software.version())
+        return pb.ServerMetadataResponse(name="sharp", version=version.version())
 
     async def ModelMetadata(  # noqa: N802
         self, request: pb.ModelMetadataRequest, context: Any
     ) -> pb.ModelMetadataResponse:
         """What a learner takes and gives."""
-        served = self._front.registry.get(request.name)
+        served = self._registry.get(request.name)
         _check_version(served, request.version)
         tensor = pb.ModelMetadataResponse.TensorMetadata
         labels = "INT64" if served.label_kind == "integer" else "BYTES"
@@ -74,7 +79,7 @@ class InferenceService(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def ModelInfer(self, request: pb.ModelInferRequest, context: Any) -> pb.ModelInferResponse:  # noqa: N802
         """Predict the class of each example."""
-        served = self._front.registry.get(request.model_name)
+        served = self._registry.get(request.model_name)
         _check_version(served, request.model_version)
         if len(request.outputs) > 16:
             raise _invalid("outputs", "at most 16 outputs")
@@ -86,35 +91,23 @@ class InferenceService(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
             if name not in _OUTPUTS:
                 raise _invalid(f"outputs[{i}].name", f"no output {name[:80]!r}; there are {', '.join(_OUTPUTS)}")
         if served.model.predictor is None:
-            raise nothing_learned(served)
+            raise nothing_learned(served.model.version)
         if len(request.inputs) != 1 or len(request.raw_input_contents) != 1:
             raise _invalid("inputs", "exactly one input with one raw content is taken")
         examples = await self._examples(served, request)
-        part = await self._front.batcher.predict(served, examples.x, 0, 0, "novelty" in outputs)
+        part = await self._batcher.predict(served, examples.x, 0, 0, "novelty" in outputs)
         return _response(request, part, outputs)
 
     async def _examples(self, served: ServedLearner, request: pb.ModelInferRequest) -> Examples:
-        tensor, data, limits = request.inputs[0], request.raw_input_contents[0], self._front.config.limits
-        loop = asyncio.get_running_loop()
+        tensor, data, at = request.inputs[0], request.raw_input_contents[0], "inputs[0]"
+        dims = tuple(tensor.shape[:MOST_SIDES])
         if tensor.datatype == "BYTES":
-            files = _elements(data, tuple(tensor.shape[:MOST_SIDES]), limits)
-            return await loop.run_in_executor(
-                self._front.threads, image_examples, files, False, served.input_shape, limits, "inputs[0]"
-            )
+            files = _elements(data, dims, self._limits)
+            return await self._decoder.images(files, False, served.input_shape, at)
         if tensor.datatype not in _DTYPES:
             message = "the input must be UINT8, FP32 or BYTES"
-            raise RpcError("DTYPE_UNSUPPORTED", message, dtype=tensor.datatype, fields=("inputs[0].datatype",))
-        work = (
-            _DTYPES[tensor.datatype],
-            tuple(tensor.shape[:MOST_SIDES]),
-            data,
-            served.input_shape,
-            limits,
-            "inputs[0]",
-        )
-        if len(data) <= INLINE_BYTES or tensor.datatype == "UINT8":
-            return raw_examples(*work)
-        return await loop.run_in_executor(self._front.threads, raw_examples, *work)
+            raise RpcError("DTYPE_UNSUPPORTED", message, dtype=tensor.datatype, fields=(f"{at}.datatype",))
+        return await self._decoder.raw(_DTYPES[tensor.datatype], dims, data, served.input_shape, at)
 
 
 def _invalid(field: str, message: str) -> RpcError:

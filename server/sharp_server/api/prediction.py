@@ -12,13 +12,15 @@ from google.protobuf.duration_pb2 import Duration
 from sharp.v1 import prediction_pb2 as pb
 from sharp.v1 import prediction_pb2_grpc
 from sharp_engine import Predictions
-from sharp_server.api.decode.inputs import Examples, examples_of, inputs_need_thread
+from sharp_server.api.decode import InputDecoder
+from sharp_server.api.errors import answer_for
 from sharp_server.config.model import LimitsConfig
-from sharp_server.context import ServerContext
-from sharp_server.errors import RpcError, answer_for
-from sharp_server.learners.served_learner import ServedLearner
-from sharp_server.prediction.batcher import Slice
-from sharp_server.prediction.summary import label_message
+from sharp_server.errors import RpcError
+from sharp_server.learners.messages import label_message
+from sharp_server.learners.registry import Registry
+from sharp_server.prediction.batcher import Batcher, Slice
+from sharp_server.prediction.model import nothing_learned
+from sharp_server.runtime.server_state import ServerState
 
 _QUESTIONS_UNDER_WAY = 64
 
@@ -26,13 +28,15 @@ _QUESTIONS_UNDER_WAY = 64
 class PredictionService(prediction_pb2_grpc.PredictionServicer):
     """Serves `sharp.v1.Prediction`."""
 
-    def __init__(self, front: ServerContext) -> None:
-        self._front = front
-        self._limits = front.config.limits
+    def __init__(
+        self, limits: LimitsConfig, state: ServerState, registry: Registry, batcher: Batcher, decoder: InputDecoder
+    ) -> None:
+        self._limits, self._state, self._registry = limits, state, registry
+        self._batcher, self._decoder = batcher, decoder
 
     async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:  # noqa: N802
         """Predict the class of each example."""
-        served = self._front.registry.get(request.learner)
+        served = self._registry.get(request.learner)
         limits = self._limits
         top, memories, novelty = request.top_k, request.nearest_memories, request.novelty
         if top > limits.top_k or memories > limits.nearest_memories:
@@ -48,12 +52,13 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
             )
             waited = asyncio.get_running_loop().time() - begun
         if served.model.predictor is None:
-            raise nothing_learned(served)
-        if inputs_need_thread(request.inputs):
-            examples, decoding = await self._decoded(served, request.inputs)
-        else:
-            examples = examples_of(request.inputs, served.input_shape, limits)
-        part = await self._front.batcher.predict(served, examples.x, top, memories, novelty)
+            raise nothing_learned(served.model.version)
+        examples = self._decoder.at_once(request.inputs, served.input_shape)
+        if examples is None:
+            begun = asyncio.get_running_loop().time()
+            examples = await self._decoder.examples(request.inputs, served.input_shape)
+            decoding = asyncio.get_running_loop().time() - begun
+        part = await self._batcher.predict(served, examples.x, top, memories, novelty)
         return _response(part, top, memories, novelty, waited, decoding)
 
     async def PredictStream(  # noqa: N802
@@ -61,7 +66,7 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
     ) -> AsyncIterator[pb.PredictStreamResponse]:
         """Predict over one long call; answers keep the order of the questions."""
         under_way: deque[tuple[int, asyncio.Task[pb.PredictResponse]]] = deque()
-        stopping = asyncio.ensure_future(self._front.stopping.wait())
+        stopping = asyncio.ensure_future(self._state.wait_until_stopping())
         reading: asyncio.Future[Any] | None = None
         iterator = request_iterator.__aiter__()
         try:
@@ -84,7 +89,7 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
                 while under_way and under_way[0][1].done():
                     number, task = under_way.popleft()
                     yield _item(number, task)
-                if self._front.stopping.is_set() and not ended:
+                if self._state.stopping and not ended:
                     ended = True
                     for number, task in under_way:
                         await asyncio.wait({task})
@@ -97,21 +102,6 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
                 reading.cancel()
             for _, task in under_way:
                 task.cancel()
-
-    async def _decoded(self, served: ServedLearner, inputs: Any) -> tuple[Examples, float]:
-        """Examples whose check is too much work for the event loop, and the seconds that it took."""
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        examples = await loop.run_in_executor(
-            self._front.threads, examples_of, inputs, served.input_shape, self._limits
-        )
-        return examples, loop.time() - begun
-
-
-def nothing_learned(served: ServedLearner) -> RpcError:
-    """There is no class to answer with."""
-    when = "any more" if served.model.version else "yet"
-    return RpcError("NOTHING_LEARNED", f"the learner knows no class {when}", learner=served.name)
 
 
 def _refuse_results(top: int, limits: LimitsConfig) -> None:

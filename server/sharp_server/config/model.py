@@ -120,8 +120,8 @@ class LimitsConfig:
     learners: int = setting(100, "Learners.")
     classes: int = setting(10_000, "Classes per learner.")
     streams: int = setting(1000, "Streams open at the same time, of all kinds.")
-    top_k: int = setting(100, "Best classes told per example.")
-    nearest_memories: int = setting(100, "Nearest memories told per example.")
+    top_k: int = setting(100, "Best classes listed per example.")
+    nearest_memories: int = setting(100, "Nearest memories listed per example.")
     image_pixels: int = setting(1 << 24, "Pixels of one encoded image.")
     example_values: int = setting(1 << 20, "Numbers of one example.")
     snapshot_bytes: int = setting(4 << 30, "Bytes of an imported snapshot.")
@@ -141,16 +141,10 @@ class BatchingConfig:
     """How predictions that come together are computed together."""
 
     max_batch_size: int = setting(256, "Examples computed at once, unless one request brings more.")
-    longest_wait_ms: float = setting(
-        0.0,
-        "Longest time that several requests wait for others, while more keep coming; one alone never waits. "
-        "0: they gather only while the batch before them is computed and the core has requests to take in.",
-    )
     queue_examples: int = setting(16_384, "Examples that may wait for prediction, over all learners.")
 
     def __post_init__(self) -> None:
         _at_least("batching", self, 1, "max_batch_size", "queue_examples")
-        _at_least("batching", self, 0, "longest_wait_ms")
 
 
 @dataclass(frozen=True)

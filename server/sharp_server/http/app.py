@@ -48,8 +48,8 @@ class HttpPort:
                 await writer.wait_closed()
 
     def _answer(self, request: bytes) -> bytes:
-        words = request.split(b"\r\n", 1)[0].split(b" ")
-        method, path = (words[0], words[1].split(b"?")[0]) if len(words) == 3 else (b"", b"")
+        parts = request.split(b"\r\n", 1)[0].split(b" ")
+        method, path = (parts[0], parts[1].split(b"?")[0]) if len(parts) == 3 else (b"", b"")
         kind = "text/plain; charset=utf-8"
         if method not in (b"GET", b"HEAD"):
             status, body = "405 Method Not Allowed", b"only GET\n"

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from sharp_engine import LearnerConfig, Segmenter
+from sharp_server.storage.records import BatchSlice
 
 Cut = tuple[int, str]
 
@@ -46,12 +47,12 @@ class StreamSegmenter:
             self._open, self._thin = self._open[whole:], 0
         return cuts
 
-    def rebuild(self, parts: list[tuple[str, int, bytes, bytes]]) -> list[Cut]:
+    def rebuild(self, slices: list[BatchSlice]) -> list[Cut]:
         """Begin anew from a stream's open examples; cuts are found here only if their write was lost."""
         cuts = []
-        for dtype, count, y, x in parts:
-            values = np.frombuffer(x, np.uint8 if dtype == "u1" else "<f4").reshape(count, *self._shape)
-            cuts += self.feed(values, np.frombuffer(y, np.int32))
+        for piece in slices:
+            values = np.frombuffer(piece.x, np.uint8 if piece.dtype == "u1" else "<f4")
+            cuts += self.feed(values.reshape(piece.count, *self._shape), np.frombuffer(piece.y, np.int32))
         return cuts
 
     def clear(self) -> None:

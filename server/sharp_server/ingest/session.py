@@ -8,55 +8,55 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from dataclasses import dataclass
+from typing import Any
 
 from sharp.v1 import learning_pb2 as pb
-from sharp_server.api.decode.inputs import Examples, examples_of, inputs_need_thread, labels_of
-from sharp_server.config.model import ServerConfig
+from sharp_engine import Label
+from sharp_server.config.model import LimitsConfig
 from sharp_server.errors import RpcError
 from sharp_server.ingest.segmentation import Cut, StreamSegmenter
 from sharp_server.learners import events
+from sharp_server.learners.inputs import Examples
+from sharp_server.learners.mailbox import Mailbox
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import check_architecture
-from sharp_server.storage.sqlite import streams as ledger_ingest
-from sharp_server.storage.sqlite.journal import Journal
-from sharp_server.storage.sqlite.streams import Arrival, EpisodeRow, Ordinals, StreamRow
-
-if TYPE_CHECKING:
-    from sharp_server.runtime.metrics import Metrics
-
-log = logging.getLogger(__name__)
+from sharp_server.runtime.metrics import Metrics
+from sharp_server.storage.interface import Storage
+from sharp_server.storage.records import Arrival, EpisodeRow, Ordinals, StreamRow
 
 _EVENTS_UNREAD = 1000
 """A producer that does not read its events is not read from either."""
 
 
-class Session:
+BatchDecoder = Callable[[pb.Batch, ServedLearner], Awaitable[tuple[Examples, list[Label]]]]
+"""Examples and labels of a batch, or the refusal; the wire's business."""
+
+
+@dataclass(frozen=True)
+class SessionTools:
+    """What every session works with."""
+
+    limits: LimitsConfig
+    storage: Storage
+    metrics: Metrics
+    threads: Executor
+    """For the segmenter's work."""
+    decode: BatchDecoder
+    wake_trainer: Callable[[], None]
+
+
+class LearnSession:
     """The state of one Learn call."""
 
-    def __init__(
-        self,
-        served: ServedLearner,
-        stream: StreamRow,
-        fail_when_full: bool,
-        config: ServerConfig,
-        journal: Journal,
-        metrics: Metrics,
-        threads: Executor,
-        wake_trainer: Callable[[], None],
-    ) -> None:
-        self.served, self.stream = served, stream
-        self.mailbox = events.Mailbox()
-        self.durable = stream.durable
-        self.fault: BaseException | None = None
+    def __init__(self, served: ServedLearner, stream: StreamRow, fail_when_full: bool, tools: SessionTools) -> None:
+        self._served, self._stream, self._tools = served, stream, tools
+        self._mailbox = Mailbox()
+        self._durable = stream.durable
+        self._fault: BaseException | None = None
         self._fail_when_full = fail_when_full
-        self._config, self._journal, self._metrics = config, journal, metrics
-        self._threads, self._wake_trainer = threads, wake_trainer
         self._next = stream.durable + 1
         self._acknowledge = False
         self._empty_marks: list[int] = []
@@ -68,44 +68,59 @@ class Session:
         self._segmenter: StreamSegmenter | None = None
         self._epoch = -1
 
+    @property
+    def stream(self) -> StreamRow:
+        """The stream as it was when the call was opened."""
+        return self._stream
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Where events for the producer wait."""
+        return self._mailbox
+
+    @property
+    def durable(self) -> int:
+        """The last sequence number that is durable."""
+        return self._durable
+
     # ---- answers ------------------------------------------------------------------------------------------------
 
     async def answer(self, write: Callable[[pb.LearnResponse], Awaitable[None]]) -> None:
         """Send acknowledgements and events until the call is over; raises the fault that ended it."""
         while True:
-            over = self._items == 0 and (self.fault is not None or (self._closed and not self._unsettled()))
-            waiting, durable, acknowledge = self.mailbox.take(), self.durable, self._acknowledge
+            over = self._items == 0 and (self._fault is not None or (self._closed and not self._waits()))
+            waiting, durable, acknowledge = self._mailbox.take(), self._durable, self._acknowledge
             empty_marks, self._empty_marks = self._empty_marks, []
             self._acknowledge = False
             # The order that `learning.proto` promises: whoever has the Ack of a number knows what ended there.
             closed = [event for event in waiting if event.HasField("closed")]
+            later = [event for event in waiting if not event.HasField("closed")]
             for event in closed:
                 await write(pb.LearnResponse(event=event))
             if acknowledge:
                 await write(self.acknowledgement(durable, empty_marks))
-            for event in waiting:
-                if not event.HasField("closed"):
-                    await write(pb.LearnResponse(event=event))
+            for event in later:
+                await write(pb.LearnResponse(event=event))
             self._move()
-            if over and not self._acknowledge and not len(self.mailbox):
+            if over and not self._acknowledge and not len(self._mailbox):
                 break
-            await self.mailbox.wait()
-        if self.fault is not None:
-            raise self.fault
+            await self._mailbox.wait()
+        if self._fault is not None:
+            raise self._fault
 
     def acknowledgement(self, durable: int, empty_marks: list[int]) -> pb.LearnResponse:
         """Everything up to a number is durable; `empty_marks` among it closed nothing."""
-        unlearned = max(0, self.served.bytes)
+        unlearned = self._served.backlog.bytes
         return pb.LearnResponse(ack=pb.Ack(sequence=durable, unlearned_bytes=unlearned, empty_marks=empty_marks))
 
-    def _unsettled(self) -> bool:
-        return any(e.stream == self.stream.id and e.state == "waiting" for e in self.served.episodes.values())
+    def _waits(self) -> bool:
+        return self._served.backlog.waits_for(self._stream.id)
 
     def fail(self, fault: BaseException) -> None:
         """End the call with a fault, after what is under way is written and acknowledged."""
-        if self.fault is None:
-            self.fault = fault
-        self.mailbox.wake()
+        if self._fault is None:
+            self._fault = fault
+        self._mailbox.wake()
         self._move()
 
     def _move(self) -> None:
@@ -117,15 +132,15 @@ class Session:
     async def listen(self, read: Callable[[], Awaitable[pb.LearnRequest | None]]) -> None:
         """Take requests until the client closes its side or something is wrong with one."""
         try:
-            while self.fault is None:
+            while self._fault is None:
                 request = await read()
                 if request is None:
                     self._closed = True
                     break
                 await self._take(request)
-        except (RpcError, Exception) as fault:
+        except Exception as fault:
             self.fail(fault)
-        self.mailbox.wake()
+        self._mailbox.wake()
 
     async def _take(self, request: pb.LearnRequest) -> None:
         kind = request.WhichOneof("message")
@@ -139,17 +154,17 @@ class Session:
             field = f"{kind}.sequence"
             raise RpcError("FIELD_INVALID", "sequence numbers start with 1", fields=(field,), field=field)
         if sequence < self._next:  # durable, or on its way in this very call
-            if sequence <= self.durable:
+            if sequence <= self._durable:
                 self._acknowledge = True
-                self.mailbox.wake()
+                self._mailbox.wake()
             return
         if sequence > self._next:
             message = f"number {self._next} was left out"
             raise RpcError("SEQUENCE_GAP", message, expected=self._next, found=sequence)
-        while len(self.mailbox) > _EVENTS_UNREAD and self.fault is None:
+        while len(self._mailbox) > _EVENTS_UNREAD and self._fault is None:
             await self._moved.wait()
-        await self._journal.room()
-        if self.fault is not None:
+        await self._tools.storage.room()
+        if self._fault is not None:
             return
         if kind == "batch":
             await self._take_batch(request.batch)
@@ -157,118 +172,91 @@ class Session:
             await self._take_mark(sequence)
 
     async def _take_batch(self, batch: pb.Batch) -> None:
-        served = self.served
-        examples = await self._decoded(batch)
+        served, limits = self._served, self._tools.limits
+        examples, labels = await self._tools.decode(batch, served)
         count = len(examples.x)
-        labels = labels_of(batch.labels, served.label_kind, count)
-        nbytes = len(examples.data) + 4 * count
-        await self._make_room(nbytes)
-        if self.fault is not None:
+        await self._make_room(len(examples.data) + 4 * count)
+        if self._fault is not None:
             return
         shape = tuple(examples.x.shape[1:])
         if served.input_shape is None:
             check_architecture(served.config, shape)
-        elif served.input_shape != shape:  # settled by another stream while this one was decoded or waited
+        elif served.input_shape != shape:  # fixed by another stream while this one was decoded or waited
             expected, found = list(served.input_shape), list(shape)
-            raise RpcError("SHAPE_MISMATCH", "another shape was settled", expected=expected, found=found)
+            raise RpcError("SHAPE_MISMATCH", "another shape was fixed meanwhile", expected=expected, found=found)
         cuts: list[Cut] = []
         while True:
-            y = self._ordinals(labels)
-            if self.stream.boundaries != "AUTOMATIC":
+            y = served.classes.number(labels, limits.classes)
+            if self._stream.boundaries != "AUTOMATIC":
                 break
-            epoch = served.epoch
+            epoch = served.segmentation_epoch
             cuts = await self._segment(examples, y, epoch)
-            if epoch == served.epoch and self.fault is None:
-                break
-            if self.fault is not None:
+            if self._fault is not None:
                 return
-        # From here to `submit` nothing waits: what is decided about the learner and what is written agree.
-        served.input_shape, served.label_kind = shape, "text" if isinstance(labels[0], str) else "integer"
+            if epoch == served.segmentation_epoch:
+                break
+        self._append(batch.sequence, examples, labels, y, cuts)
+
+    def _append(self, sequence: int, examples: Examples, labels: list[Label], y: Ordinals, cuts: list[Cut]) -> None:
+        """Nothing waits in here: what is decided about the learner and what is written agree."""
+        served, shape = self._served, tuple(examples.x.shape[1:])
+        kind = "text" if isinstance(labels[0], str) else "integer"
+        served.fix_inputs(shape, kind)
         arrival = Arrival(
             learner=served.id,
-            stream=self.stream.id,
-            sequence=batch.sequence,
-            count=count,
+            stream=self._stream.id,
+            sequence=sequence,
+            count=len(y),
             dtype=examples.dtype,
             x=examples.data,
             y=y.tobytes(),
-            new_classes=self._fresh(labels),
-            settled=None if served.settled_on_disk else (json.dumps(shape), served.label_kind),
+            new_classes=served.classes.not_durable(labels),
+            fixes=None if served.inputs_durable else (json.dumps(shape), kind),
             cuts=tuple(cuts),
         )
         self._next += 1
         self._items += 1
-        served.bytes += arrival.bytes
-        future = self._journal.submit(lambda connection: ledger_ingest.append(connection, arrival), arrival.bytes)
+        served.backlog.reserve(arrival.bytes)
+        future = self._tools.storage.append(arrival)
         future.add_done_callback(lambda done: self._written(done, arrival))
-
-    async def _decoded(self, batch: pb.Batch) -> Examples:
-        if not inputs_need_thread(batch.inputs):
-            return examples_of(batch.inputs, self.served.input_shape, self._config.limits)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads, examples_of, batch.inputs, self.served.input_shape, self._config.limits
-        )
-
-    def _ordinals(self, labels: list[str | int]) -> Ordinals:
-        """The classes' ordinals; classes met for the first time get the next ones."""
-        known = self.served.known
-        if not known.keys() >= set(labels):
-            new = [label for label in dict.fromkeys(labels) if label not in known]
-            limit = self._config.limits.classes
-            if len(known) + len(new) > limit:
-                message = f"the learner would have more than {limit} classes"
-                raise RpcError("TOO_MANY_CLASSES", message, limit=limit)
-            for label in new:
-                known[label] = self.served.next_class
-                self.served.next_class += 1
-        return np.fromiter(map(known.__getitem__, labels), np.int32, len(labels))
-
-    def _fresh(self, labels: list[str | int]) -> tuple[tuple[int, str], ...]:
-        """(ordinal, label as JSON) of classes that are not in the journal yet."""
-        ordinals = {self.served.known[label]: label for label in set(labels)}
-        return tuple((o, json.dumps(ordinals[o])) for o in sorted(ordinals.keys() - self.served.on_disk))
 
     async def _segment(self, examples: Examples, y: Ordinals, epoch: int) -> list[Cut]:
         loop = asyncio.get_running_loop()
         lost: list[Cut] = []
         if self._segmenter is None or self._epoch != epoch:
-            while self._items and self.fault is None:
+            while self._items and self._fault is None:
                 await self._moved.wait()
-            if self.fault is not None:
+            if self._fault is not None:
                 return []
-            parts = await self._journal.read(ledger_ingest.open_parts, self.stream.id)
-            segmenter = StreamSegmenter(self.served.config, tuple(examples.x.shape[1:]))
-            lost = await loop.run_in_executor(self._threads, segmenter.rebuild, parts)
+            slices = await self._tools.storage.open_slices(self._stream.id)
+            segmenter = StreamSegmenter(self._served.config, tuple(examples.x.shape[1:]))
+            lost = await loop.run_in_executor(self._tools.threads, segmenter.rebuild, slices)
             self._segmenter, self._epoch = segmenter, epoch
-        return lost + await loop.run_in_executor(self._threads, self._segmenter.feed, examples.x, y)
+        return lost + await loop.run_in_executor(self._tools.threads, self._segmenter.feed, examples.x, y)
 
     async def _take_mark(self, sequence: int) -> None:
         if self._segmenter is not None:
             self._segmenter.clear()
         self._next += 1
         self._items += 1
-        learner, stream = self.served.id, self.stream.id
-        future = self._journal.submit(
-            lambda connection: [e for e in (ledger_ingest.mark(connection, learner, stream, sequence),) if e], 0
-        )
+        future = self._tools.storage.close_episode(self._served.id, self._stream.id, sequence)
         future.add_done_callback(lambda done: self._marked(done, sequence))
 
     async def _make_room(self, nbytes: int) -> None:
         """Wait, or refuse, while the learner holds as many bytes as it may."""
-        limit, served = self._config.limits.unlearned_bytes, self.served
-        while served.bytes + nbytes > limit and self.fault is None:
+        limit, backlog = self._tools.limits.unlearned_bytes, self._served.backlog
+        while backlog.bytes + nbytes > limit and self._fault is None:
             if self._items:  # among them may be the mark that makes an episode learnable
                 await self._moved.wait()
                 continue
-            told: dict[str, Any] = {"bytes": served.bytes, "limit": limit, "durable_sequence": self.durable}
-            if not served.waiting():
+            details: dict[str, Any] = {"bytes": backlog.bytes, "limit": limit, "durable_sequence": self._durable}
+            if backlog.next() is None:
                 message = "the limit of unlearned bytes is filled by episodes that are not ended, or are parked"
-                raise RpcError("EPISODE_TOO_LARGE", message, **told)
+                raise RpcError("EPISODE_TOO_LARGE", message, **details)
             if self._fail_when_full:
                 message = "the learner has taken as many bytes as it may hold unlearned"
-                raise RpcError("JOURNAL_FULL", message, retry=2.0, **told)
-            room = asyncio.ensure_future(served.room.wait())
+                raise RpcError("JOURNAL_FULL", message, retry=2.0, **details)
+            room = asyncio.ensure_future(backlog.room_freed())
             moved = asyncio.ensure_future(self._moved.wait())
             try:
                 await asyncio.wait({room, moved}, return_when=asyncio.FIRST_COMPLETED)
@@ -279,17 +267,17 @@ class Session:
     # ---- what became of them ------------------------------------------------------------------------------------
 
     def _written(self, done: asyncio.Future[list[EpisodeRow]], arrival: Arrival) -> None:
-        served = self.served
+        served = self._served
         if done.cancelled() or done.exception() is not None:
-            served.free(arrival.bytes)
+            served.backlog.release(arrival.bytes)
             self._lost(done)
             return
-        served.settled_on_disk = True
-        served.on_disk.update(ordinal for ordinal, _ in arrival.new_classes)
-        served.open_examples += arrival.count
+        served.inputs_are_durable()
+        served.classes.made_durable(ordinal for ordinal, _ in arrival.new_classes)
+        served.backlog.arrived(arrival.count)
         served.ingested.add(arrival.count)
-        self._metrics.examples_ingested.inc(arrival.count)
-        self._durable(arrival.sequence, done.result())
+        self._tools.metrics.examples_ingested.inc(arrival.count)
+        self._became_durable(arrival.sequence, done.result())
 
     def _marked(self, done: asyncio.Future[list[EpisodeRow]], sequence: int) -> None:
         if done.cancelled() or done.exception() is not None:
@@ -297,27 +285,26 @@ class Session:
             return
         if not done.result():
             self._empty_marks.append(sequence)
-        self._durable(sequence, done.result())
+        self._became_durable(sequence, done.result())
 
     def _lost(self, done: asyncio.Future[list[EpisodeRow]]) -> None:
         self._items -= 1
         self._segmenter = None
         error = done.exception() if not done.cancelled() else None
-        if not self.served.settled_on_disk and not self.served.given.input_shape:
-            self.served.input_shape, self.served.label_kind = None, None
+        self._served.unfix_inputs()
         self.fail(error or RpcError("SERVER_NOT_READY", "the server is stopping"))
 
-    def _durable(self, sequence: int, closed: list[EpisodeRow]) -> None:
+    def _became_durable(self, sequence: int, closed: list[EpisodeRow]) -> None:
+        served = self._served
         self._items -= 1
-        self.durable = sequence
+        self._durable = sequence
         self._acknowledge = True
         for episode in closed:
-            self.served.episodes[episode.number] = episode
-            self.served.open_examples -= episode.examples
-            self.served.emit(events.closed(episode, self.served.ahead_of(episode)), self.stream.id)
+            served.backlog.closed(episode)
+            served.emit(events.closed(episode, served.backlog.ahead_of(episode)), self._stream.id)
         if closed:
-            self._wake_trainer()
-        if closed or self.served.watchers:
-            self.served.notify()
-        self.mailbox.wake()
+            self._tools.wake_trainer()
+        if closed or served.watched:
+            served.notify()
+        self._mailbox.wake()
         self._move()

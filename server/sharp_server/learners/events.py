@@ -1,23 +1,17 @@
-"""What happens to episodes, as messages, and the queue in which they wait for one reader.
-
-Progress is thinned out for slow readers: only the newest is kept. Nothing else is dropped from a producer's queue.
-"""
+"""What happens to episodes, as messages of the wire: the one vocabulary of producers, watchers and the journal."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections import deque
 from typing import Any
 
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from sharp.v1 import episode_pb2 as pb
-from sharp_engine import Label
-from sharp_server.prediction.summary import labels_message, layer_messages, memory_message
-from sharp_server.storage.sqlite.streams import EpisodeRow
+from sharp_engine import EpisodeReport, Label
+from sharp_server.learners.messages import duration, labels_message, layer_messages, memory_message, timestamp
+from sharp_server.prediction.summary import Summary
+from sharp_server.storage.records import EpisodeRow
+from sharp_server.training.protocol import Progressed
 
 CLOSED_BY = {"mark": pb.CLOSED_BY_MARK, "cut": pb.CLOSED_BY_CUT, "size": pb.CLOSED_BY_SIZE}
 DISCARDED = {
@@ -25,18 +19,6 @@ DISCARDED = {
     "forgotten": pb.DISCARD_REASON_FORGOTTEN,
     "deleted": pb.DISCARD_REASON_LEARNER_DELETED,
 }
-
-
-def timestamp(seconds: float) -> Timestamp:
-    """A moment by the server's clock."""
-    whole = int(seconds)
-    return Timestamp(seconds=whole, nanos=int((seconds - whole) * 1e9))
-
-
-def duration(seconds: float) -> Duration:
-    """A span of time."""
-    whole = int(seconds)
-    return Duration(seconds=whole, nanos=int((seconds - whole) * 1e9))
 
 
 def labels_of(texts: tuple[str, ...] | list[str]) -> list[Label]:
@@ -79,19 +61,19 @@ def started(episode: EpisodeRow, attempts: int, phase: int, phases: int) -> pb.E
     )
 
 
-def progress_message(message: dict[str, Any]) -> pb.Progress:
-    """How far the trainer is, from its own words."""
+def progress_message(report: Progressed) -> pb.Progress:
+    """How far the trainer is."""
     progress = pb.Progress(
-        phase=message["phase"],
-        phases=message["phases"],
-        epoch=message["epoch"],
-        epochs=message["epochs"],
-        loss=message["loss"],
-        examples_per_second=message["examples_per_second"] or 0.0,
-        fraction=message["fraction"],
+        phase=report.phase,
+        phases=report.phases,
+        epoch=report.epoch,
+        epochs=report.epochs,
+        loss=report.loss,
+        examples_per_second=report.examples_per_second,
+        fraction=report.fraction,
     )
-    if message["seconds_left"] is not None:
-        progress.time_left.CopyFrom(duration(max(0.0, message["seconds_left"])))
+    if report.seconds_left is not None:
+        progress.time_left.CopyFrom(duration(max(0.0, report.seconds_left)))
     return progress
 
 
@@ -100,24 +82,24 @@ def progressed(episode: EpisodeRow, progress: pb.Progress) -> pb.EpisodeEvent:
     return _event(episode, progress=progress)
 
 
-def statistics(report: dict[str, Any], figures: dict[str, Any], rate: float) -> pb.EpisodeStatistics:
+def statistics(report: EpisodeReport, summary: Summary) -> pb.EpisodeStatistics:
     """What learning an episode did."""
     return pb.EpisodeStatistics(
-        examples=report["examples"],
-        classes=labels_message(report["classes"]),
-        new_classes=labels_message(report["new_classes"]),
-        phase_losses=report["losses"],
-        training_time=duration(report["seconds"]),
-        examples_per_second=rate,
-        layers=layer_messages(figures["layers"]),
-        memories=memory_message(figures["memories"]),
-        recruited={name: max(0, units) for name, units in report["recruited"].items()},
+        examples=report.examples,
+        classes=labels_message(report.classes),
+        new_classes=labels_message(report.new_classes),
+        phase_losses=report.losses,
+        training_time=duration(report.seconds),
+        examples_per_second=report.examples / report.seconds if report.seconds > 0 else 0.0,
+        layers=layer_messages(summary.layers),
+        memories=memory_message(summary.memories),
+        recruited={name: max(0, units) for name, units in report.recruited.items()},
     )
 
 
-def settled(episode: EpisodeRow) -> pb.EpisodeEvent | None:
+def outcome(episode: EpisodeRow) -> pb.EpisodeEvent | None:
     """Its latest fate, from the journal; none while it waits."""
-    when = episode.settled
+    when = episode.finished_at
     if episode.state == "learned":
         what = pb.EpisodeLearned(model_version=episode.version, episodes_learned=episode.episodes_learned)
         if episode.statistics:
@@ -143,43 +125,3 @@ def parked_message(episode: EpisodeRow) -> pb.EpisodeParked:
         detail=episode.detail,
         attempts=episode.attempts,
     )
-
-
-class Mailbox:
-    """Events that wait for one reader."""
-
-    def __init__(self, bound: int | None = None) -> None:
-        self._events: deque[pb.EpisodeEvent] = deque(maxlen=bound)
-        self._progress: pb.EpisodeEvent | None = None
-        self._full = asyncio.Event()
-
-    def __len__(self) -> int:
-        return len(self._events)
-
-    def put(self, event: pb.EpisodeEvent) -> None:
-        """Add an event."""
-        if event.HasField("progress"):
-            self._progress = event
-        else:
-            if self._progress is not None and self._progress.episode == event.episode:
-                self._progress = None  # it would come after the event that it precedes
-            self._events.append(event)
-        self._full.set()
-
-    def wake(self) -> None:
-        """Let the reader look, though there may be nothing."""
-        self._full.set()
-
-    def take(self) -> list[pb.EpisodeEvent]:
-        """Everything that waits, in order."""
-        events = list(self._events)
-        self._events.clear()
-        if self._progress is not None:
-            events.append(self._progress)
-            self._progress = None
-        self._full.clear()
-        return events
-
-    async def wait(self) -> None:
-        """Until there is something, or someone called `wake`."""
-        await self._full.wait()

@@ -1,6 +1,7 @@
-"""The learners that this server owns, as the event loop knows them. What is durable is in the journal; this follows it.
+"""One learner as the event loop knows it: what serves, what waits, who listens. What is durable is in the journal.
 
-Belongs to the event loop: no other thread may touch it. A model is swapped by one assignment, between two batches.
+Belongs to the event loop: no other thread may change it. Whoever wants something changed calls a method, which keeps
+the parts in agreement; a model is swapped by one assignment, between two batches.
 """
 
 from __future__ import annotations
@@ -8,261 +9,299 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 from sharp.v1 import episode_pb2, learner_pb2
 from sharp_engine import Label, LearnerConfig
 from sharp_engine.config import from_dict
 from sharp_server.errors import RpcError
 from sharp_server.learners import events
+from sharp_server.learners.backlog import Backlog
+from sharp_server.learners.class_ordinals import ClassOrdinals
+from sharp_server.learners.mailbox import Mailbox
+from sharp_server.learners.version_waiters import VersionWaiters
 from sharp_server.prediction.model import Model
-from sharp_server.prediction.summary import layer_messages, memory_message
-from sharp_server.storage.sqlite.learners import LearnerRow
-from sharp_server.storage.sqlite.streams import EpisodeRow
-
-if TYPE_CHECKING:
-    from sharp_server.ingest.session import Session
+from sharp_server.prediction.summary import LayerSummary
+from sharp_server.runtime.rate import Rate
+from sharp_server.storage.records import EpisodeRow, LearnerRow
+from sharp_server.training.protocol import PhaseDone, Progressed, Started
 
 
-_MOST_WAITING = 1000
-"""Calls that may wait for a version of one learner."""
+class Producer(Protocol):
+    """The other end of an open Learn call."""
 
+    @property
+    def mailbox(self) -> Mailbox:
+        """Where its events wait."""
+        ...
 
-class Rate:
-    """Events per second, over the last ten seconds."""
-
-    def __init__(self) -> None:
-        self._counts = [0.0] * 11
-        self._second = int(time.monotonic())
-
-    def add(self, count: float) -> None:
-        """Something happened."""
-        self._turn()
-        self._counts[self._second % 11] += count
-
-    def per_second(self) -> float:
-        """The average."""
-        self._turn()
-        return sum(self._counts) / 10.0
-
-    def _turn(self) -> None:
-        now = int(time.monotonic())
-        for second in range(self._second + 1, min(now, self._second + 11) + 1):
-            self._counts[second % 11] = 0.0
-        self._second = now
+    def fail(self, fault: BaseException) -> None:
+        """End the call."""
+        ...
 
 
 class ServedLearner:
-    """One learner: its settled facts, its model, what is not learned yet, and who listens."""
+    """One learner: its fixed facts, its model, what is not learned yet, and who listens."""
 
     def __init__(self, row: LearnerRow) -> None:
         self.id, self.name, self.uid, self.created = row.id, row.name, row.uid, row.created
+        self.row = row
+        """As it was when it was taken up."""
         self.given = learner_pb2.LearnerConfig.FromString(row.config)
+        """The configuration as its creator wrote it."""
         self.config: LearnerConfig = from_dict(json.loads(row.settings))
-        self.input_shape: tuple[int, ...] | None = tuple(json.loads(row.input_shape)) if row.input_shape else None
-        self.label_kind: str | None = row.label_kind
-        self.settled_on_disk = row.input_shape is not None and row.label_kind is not None
-        self.damaged = row.damaged
-        self.model = Model()
-        self.head: tuple[str, bytes] | None = None
-        """Name and SHA-256 of the snapshot that holds the serving version."""
-        self.known: dict[Label, int] = {}
-        """Ordinals of the classes met and not forgotten."""
-        self.on_disk: set[int] = set()
-        """Ordinals whose class is in the journal."""
-        self.next_class = row.next_class
-        self.episodes: dict[int, EpisodeRow] = {}
-        """Waiting and parked episodes by number."""
-        self.bytes = 0
-        """Taken and not learned, parked and on their way to the disk included."""
-        self.open_examples = 0
-        self.epoch = 0
-        """Rises when something was taken out of the open episodes: segmenters begin anew."""
-        self.busy = False
-        """A call is restoring, changing or deleting it."""
+        self.classes = ClassOrdinals(row.next_class)
+        self.backlog = Backlog()
+        self.ingested, self.trained, self.predicted = Rate(), Rate(), Rate()
         self.files = asyncio.Lock()
         """Held while the serving version is copied, and while a class is forgotten: no copy brings it back."""
-        self.deleted = False
-        self.training: EpisodeRow | None = None
-        self.progress: episode_pb2.Progress | None = None
-        self.phase_layers: list[dict[str, Any]] | None = None
-        self.sessions: dict[int, Session] = {}
-        """Open Learn calls by the row of their stream."""
-        self.watchers: set[events.Mailbox] = set()
-        self.room = asyncio.Event()
-        """Set and cleared whenever bytes become free."""
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self.ingested, self.trained, self.predicted = Rate(), Rate(), Rate()
-        self.last_turn = 0
-        self.not_before = 0.0
-        """Training waits until then (monotonic), after a failure."""
-        self.without_room = 0
-        """Tries in a row whose outcome did not fit the disk."""
+        self._input_shape: tuple[int, ...] | None = tuple(json.loads(row.input_shape)) if row.input_shape else None
+        self._label_kind = row.label_kind
+        self._inputs_durable = row.input_shape is not None and row.label_kind is not None
+        self._damaged = row.damaged
+        self._model = Model()
+        self._head: tuple[str, bytes] | None = None
+        self._segmentation_epoch = 0
+        self._changing = False
+        self._deleted = False
+        self._episode: EpisodeRow | None = None
+        self._progress: episode_pb2.Progress | None = None
+        self._phase_layers: tuple[LayerSummary, ...] | None = None
+        self._producers: dict[int, Producer] = {}
+        self._watchers: set[Mailbox] = set()
+        self._version_waiters = VersionWaiters()
 
-    # ---- facts --------------------------------------------------------------------------------------------------
+    # ---- inputs -----------------------------------------------------------------------------------------------------
 
-    def waiting(self) -> list[EpisodeRow]:
-        """Closed episodes that are to be learned, in order."""
-        return sorted((e for e in self.episodes.values() if e.state == "waiting"), key=lambda e: e.position)
+    @property
+    def input_shape(self) -> tuple[int, ...] | None:
+        """Of one example; absent until it is fixed."""
+        return self._input_shape
 
-    def parked(self) -> list[EpisodeRow]:
-        """Parked episodes by number."""
-        return sorted((e for e in self.episodes.values() if e.state == "parked"), key=lambda e: e.number)
+    @property
+    def label_kind(self) -> str | None:
+        """`text` or `integer`; absent until it is fixed."""
+        return self._label_kind
 
-    def ahead_of(self, episode: EpisodeRow) -> int:
-        """Episodes to be learned before this one."""
-        return sum(other.position < episode.position for other in self.waiting())
+    @property
+    def inputs_durable(self) -> bool:
+        """Whether both are in the journal."""
+        return self._inputs_durable
 
-    def free(self, nbytes: int) -> None:
-        """Bytes are learned or deleted."""
-        self.bytes -= nbytes
-        self.room.set()
-        self.room = asyncio.Event()
+    def fix_inputs(self, shape: tuple[int, ...], kind: str | None) -> None:
+        """Fix both, as far as they are not: by a batch on its way to the disk, or by a snapshot."""
+        self._input_shape, self._label_kind = shape, self._label_kind or kind
 
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """One change at a time: another one meanwhile is refused."""
-        if self.busy:
-            raise RpcError("LEARNER_BUSY", "another call is changing the learner", retry=0.2)
-        self.busy = True
-        self.notify()
-        try:
-            yield
-        finally:
-            self.busy = False
-            self.notify()
+    def inputs_are_durable(self) -> None:
+        """Both are in the journal."""
+        self._inputs_durable = self._input_shape is not None and self._label_kind is not None
 
-    # ---- versions -----------------------------------------------------------------------------------------------
+    def unfix_inputs(self) -> None:
+        """The batch that would have fixed them did not reach the disk."""
+        if not self._inputs_durable and not self.given.input_shape:
+            self._input_shape, self._label_kind = None, self.row.label_kind
 
-    def swap(self, model: Model) -> None:
-        """Serve another version from the next batch on."""
-        self.model = model
-        ready = [future for version, future in self._waiting if version <= model.version]
-        self._waiting = [(version, future) for version, future in self._waiting if version > model.version]
-        for future in ready:
-            if not future.done():
-                future.set_result(None)
+    def labels_by_ordinal(self) -> dict[int, Label]:
+        """The classes met and not forgotten."""
+        return self.classes.by_ordinal()
+
+    @property
+    def segmentation_epoch(self) -> int:
+        """Rises when something was taken out of the open episodes: segmenters begin anew."""
+        return self._segmentation_epoch
+
+    def forget_class(self, label: Label) -> int | None:
+        """A class is about to leave the journal: batches after it bring a new one. Gives the ordinal it had."""
+        self._segmentation_epoch += 1
+        return self.classes.forget(label)
+
+    # ---- versions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Model:
+        """The version that serves."""
+        return self._model
+
+    @property
+    def head(self) -> tuple[str, bytes] | None:
+        """Name and SHA-256 of the snapshot that holds it."""
+        return self._head
+
+    def serve(self, model: Model, head: tuple[str, bytes] | None) -> None:
+        """Answer with another version from the next batch on; no head: it could not be kept on disk."""
+        self._model = model
+        self._head = head or self._head
+        self._version_waiters.reached(model.version)
         self.notify()
 
     async def reach(self, version: int, seconds: float) -> None:
         """Wait until a version serves."""
-        if self.model.version >= version:
-            return
-        if len(self._waiting) >= _MOST_WAITING:
-            raise RpcError("QUEUE_FULL", "too many calls wait for a version", limit=_MOST_WAITING)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (version, future)
-        self._waiting.append(entry)
-        try:
-            async with asyncio.timeout(max(0.0, seconds)):
-                await future
-        except TimeoutError:
-            raise RpcError(
-                "VERSION_NOT_REACHED",
-                f"version {version} does not serve yet",
-                wanted=version,
-                serving=self.model.version,
-            ) from None
-        finally:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
+        if self._model.version < version:
+            try:
+                await self._version_waiters.wait(version, seconds)
+            except TimeoutError:
+                message, serving = f"version {version} does not serve yet", self._model.version
+                raise RpcError("VERSION_NOT_REACHED", message, wanted=version, serving=serving) from None
 
-    def end(self) -> None:
-        """The learner is deleted: whoever waits for it is told."""
-        self.deleted = True
-        for _, future in self._waiting:
-            if not future.done():
-                future.set_exception(RpcError("LEARNER_NOT_FOUND", "the learner was deleted"))
+    @property
+    def damaged_snapshots(self) -> int:
+        """Snapshots of it that were found damaged."""
+        return self._damaged
+
+    def found_damaged(self) -> None:
+        """A snapshot was found damaged."""
+        self._damaged += 1
         self.notify()
-        self.free(0)
 
-    # ---- listeners ----------------------------------------------------------------------------------------------
+    # ---- changes ----------------------------------------------------------------------------------------------------
+
+    @property
+    def changing(self) -> bool:
+        """Whether a call is restoring, changing or deleting it."""
+        return self._changing
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it is no more."""
+        return self._deleted
+
+    @contextlib.contextmanager
+    def change(self) -> Iterator[None]:
+        """One change at a time: another one meanwhile is refused."""
+        if self._changing:
+            raise RpcError("LEARNER_BUSY", "another call is changing the learner", retry=0.2)
+        self._changing = True
+        self.notify()
+        try:
+            yield
+        finally:
+            self._changing = False
+            self.notify()
+
+    def delete(self) -> None:
+        """It is gone from the journal: everyone who waits for it or listens hears so."""
+        self._deleted = True
+        for episode in self.backlog.episodes():
+            self.emit(events.discarded(episode, "deleted"), episode.stream)
+        self.backlog.clear()
+        self.end_producers(RpcError("LEARNER_NOT_FOUND", "the learner was deleted", learner=self.name))
+        self._version_waiters.fail(RpcError("LEARNER_NOT_FOUND", "the learner was deleted"))
+        self.notify()
+
+    # ---- training ---------------------------------------------------------------------------------------------------
+
+    @property
+    def episode(self) -> EpisodeRow | None:
+        """The episode that the trainer is at."""
+        return self._episode
+
+    @property
+    def progress(self) -> episode_pb2.Progress | None:
+        """How far it is."""
+        return self._progress
+
+    @property
+    def layers(self) -> tuple[LayerSummary, ...]:
+        """Its layers: as the last finished phase left them, while it is being trained."""
+        if self._phase_layers is not None:
+            return self._phase_layers
+        return self._model.summary.layers if self._model.summary is not None else ()
+
+    def next_episode(self) -> EpisodeRow | None:
+        """The episode to be learned next; none while it is being changed or deleted."""
+        return None if self._changing or self._deleted else self.backlog.next()
+
+    def begin_turn(self, episode: EpisodeRow) -> None:
+        """The trainer turns to an episode."""
+        self._episode = episode
+        self.notify()
+
+    def follow_turn(self, report: Started | Progressed | PhaseDone, attempts: int) -> None:
+        """The trainer got on with it."""
+        episode = self._episode
+        if episode is None:
+            return
+        if isinstance(report, Started):
+            self.emit(events.started(episode, attempts, report.phase, report.phases), episode.stream)
+        elif isinstance(report, PhaseDone):
+            self._phase_layers = report.layers
+        else:
+            self._progress = events.progress_message(report)
+            self.trained.add(report.examples)
+            self.emit(events.progressed(episode, self._progress), episode.stream)
+        self.notify()
+
+    def end_turn(self) -> None:
+        """The trainer turns to something else."""
+        self._episode = self._progress = self._phase_layers = None
+        self.notify()
+
+    def update_episode(self, episode: EpisodeRow) -> None:
+        """An episode is now this in the journal; whoever listens hears it if its fate is decided."""
+        self.backlog.update(episode)  # before the event: a producer leaves when none of its episodes is left
+        if self._episode is not None and self._episode.id == episode.id:
+            self._episode = episode
+        outcome = events.outcome(episode)
+        if outcome is not None:
+            self.emit(outcome, episode.stream)
+        self.notify()
+
+    def release(self, nbytes: int) -> None:
+        """Bytes are learned."""
+        self.backlog.release(nbytes)
+
+    # ---- listeners --------------------------------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> int:
+        """Open Learn calls."""
+        return len(self._producers)
+
+    def attach(self, stream: int, producer: Producer) -> Producer | None:
+        """A Learn call is open; gives the one whose place it takes."""
+        before = self._producers.get(stream)
+        self._producers[stream] = producer
+        return before
+
+    def take_off(self, stream: int) -> Producer | None:
+        """Let go of the call on a stream, if there is one."""
+        return self._producers.pop(stream, None)
+
+    def detach(self, stream: int, producer: Producer) -> None:
+        """A Learn call is over."""
+        if self._producers.get(stream) is producer:
+            del self._producers[stream]
+        self.notify()
+
+    def end_producers(self, fault: BaseException) -> None:
+        """End every open Learn call."""
+        for producer in list(self._producers.values()):
+            producer.fail(fault)
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody watches it."""
+        return bool(self._watchers)
+
+    @contextlib.contextmanager
+    def watch(self, mailbox: Mailbox) -> Iterator[None]:
+        """Hear all events, and be woken by every change of the status."""
+        self._watchers.add(mailbox)
+        try:
+            yield
+        finally:
+            self._watchers.discard(mailbox)
 
     def emit(self, event: episode_pb2.EpisodeEvent, stream: int) -> None:
-        """Tell the producer of that stream and everyone who watches."""
-        session = self.sessions.get(stream)
-        if session is not None:
-            session.mailbox.put(event)
-        for mailbox in self.watchers:
+        """Send an event to the producer of that stream and to everyone who watches."""
+        producer = self._producers.get(stream)
+        if producer is not None:
+            producer.mailbox.put(event)
+        for mailbox in self._watchers:
             mailbox.put(event)
 
     def notify(self) -> None:
         """Let watchers look at the status again."""
-        for mailbox in self.watchers:
+        for mailbox in self._watchers:
             mailbox.wake()
-
-    def status(self, limit: int, layers: bool = True) -> learner_pb2.LearnerStatus:
-        """The learner at this moment."""
-        waiting, model = self.waiting(), self.model
-        state = learner_pb2.LEARNER_STATE_IDLE
-        if self.busy:
-            state = learner_pb2.LEARNER_STATE_CHANGING
-        elif self.training is not None:
-            state = learner_pb2.LEARNER_STATE_TRAINING
-        elif waiting:
-            state = learner_pb2.LEARNER_STATE_WAITING
-        lagging = sum(episode.examples for episode in waiting)
-        now = time.time()
-        status = learner_pb2.LearnerStatus(
-            time=events.timestamp(now),
-            state=state,
-            model_version=model.version,
-            episodes_learned=model.episodes,
-            layers=layer_messages(self.phase_layers or model.figures.get("layers", ())) if layers else (),
-            memories=memory_message(model.figures["memories"]) if model.figures else None,
-            backlog=learner_pb2.Backlog(
-                examples=self.open_examples + lagging,
-                bytes=max(0, self.bytes),
-                bytes_limit=limit,
-                episodes_waiting=len(waiting),
-                episodes_parked=len(self.episodes) - len(waiting),
-                streams=len(self.sessions),
-                lag_examples=lagging,
-                lag=events.duration(max(0.0, now - min(e.closed for e in waiting))) if waiting else None,
-            ),
-            throughput=learner_pb2.Throughput(
-                examples_ingested_per_second=self.ingested.per_second(),
-                examples_trained_per_second=self.trained.per_second(),
-                examples_predicted_per_second=self.predicted.per_second(),
-            ),
-            damaged_snapshots=self.damaged,
-        )
-        if self.training is not None:
-            status.training_episode = self.training.number
-            if self.progress is not None:
-                status.progress.CopyFrom(self.progress)
-        return status
-
-
-class Registry:
-    """All learners by name."""
-
-    def __init__(self) -> None:
-        self._by_name: dict[str, ServedLearner] = {}
-
-    def __iter__(self) -> Iterator[ServedLearner]:
-        return iter(list(self._by_name.values()))
-
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    def add(self, served: ServedLearner) -> None:
-        """Take in a learner."""
-        self._by_name[served.name] = served
-
-    def remove(self, served: ServedLearner) -> None:
-        """Let go of a learner."""
-        self._by_name.pop(served.name, None)
-
-    def find(self, name: str) -> ServedLearner | None:
-        """A learner, if there is one of that name."""
-        return self._by_name.get(name)
-
-    def get(self, name: str) -> ServedLearner:
-        """A learner, or the refusal."""
-        served = self._by_name.get(name)
-        if served is None:
-            raise RpcError("LEARNER_NOT_FOUND", f"there is no learner {name[:80]!r}", learner=name)
-        return served

@@ -9,7 +9,6 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ import sharp_engine as engine
 from sharp.v1 import label_pb2, learner_pb2
 from sharp_engine.config import BackboneConfig, to_dict
 from sharp_engine.network.architecture import LARGEST_SMALL_IMAGE, resolve_architecture
-from sharp_server.api.decode.inputs import MOST_SIDES, check_shape
 from sharp_server.config.model import ServerConfig
-from sharp_server.errors import RpcError, short
+from sharp_server.errors import RpcError, redact
+from sharp_server.learners.inputs import MOST_SIDES, check_shape
 
 _MOST_OVERRIDES = 100
 _LONGEST_OVERRIDE = 10_000
@@ -40,6 +39,11 @@ def label_kind(config: learner_pb2.LearnerConfig) -> str | None:
     return _KINDS.get(config.label_kind)
 
 
+def stored_label_kind(config: bytes) -> str | None:
+    """The same of a configuration as the journal keeps it."""
+    return label_kind(learner_pb2.LearnerConfig.FromString(config))
+
+
 def engine_config(config: learner_pb2.LearnerConfig, server: ServerConfig) -> engine.LearnerConfig:
     """The engine's config of a new learner, or CONFIG_INVALID."""
     name = config.preset or "default"
@@ -53,7 +57,7 @@ def engine_config(config: learner_pb2.LearnerConfig, server: ServerConfig) -> en
         if key in _NOT_TAKEN:
             raise _invalid(key, text, "this setting is not taken here")
         if len(text) > _LONGEST_OVERRIDE:
-            raise _invalid(short(key), text, f"a value has at most {_LONGEST_OVERRIDE} characters")
+            raise _invalid(redact(key), text, f"a value has at most {_LONGEST_OVERRIDE} characters")
         try:
             value: Any = json.loads(text)
         except (ValueError, RecursionError):
@@ -73,7 +77,7 @@ def engine_config(config: learner_pb2.LearnerConfig, server: ServerConfig) -> en
         made = engine.PRESETS[name].with_options(options)
     except engine.ConfigError as error:
         culprit = next((key for key in options if key in str(error) or key.split(".")[-1] in str(error)), "overrides")
-        raise _invalid(culprit, options.get(culprit, ""), short(error)) from None
+        raise _invalid(culprit, options.get(culprit, ""), redact(error)) from None
     if made.architecture.input_shape is not None:
         check_architecture(made, made.architecture.input_shape)
     elif made.architecture.backbone is not None:
@@ -123,7 +127,7 @@ def check_architecture(config: engine.LearnerConfig, shape: tuple[int, ...]) -> 
     try:
         resolve_architecture(architecture, shape)
     except engine.ConfigError as error:
-        raise _invalid("architecture", list(shape), short(error)) from None
+        raise _invalid("architecture", list(shape), redact(error)) from None
 
 
 def check_backbone(backbone: BackboneConfig) -> None:
@@ -132,20 +136,6 @@ def check_backbone(backbone: BackboneConfig) -> None:
 
     if backbone.model not in models.list_models(module=models):
         raise _invalid("architecture.backbone", backbone.model, "torchvision has no such model")
-
-
-def without_paths(config: engine.LearnerConfig) -> engine.LearnerConfig:
-    """The config that a snapshot carries: files whose content is in the snapshot by their name only.
-
-    No path of this server leaves it with an export, and the file can be taken in where there is no such path.
-    """
-    architecture = config.architecture
-    backbone = architecture.backbone
-    if architecture.pretrained is not None:
-        architecture = replace(architecture, pretrained=Path(architecture.pretrained).name)
-    if backbone is not None and backbone.weights is not None and backbone.in_snapshots:
-        architecture = replace(architecture, backbone=replace(backbone, weights=Path(backbone.weights).name))
-    return replace(config, architecture=architecture)
 
 
 @functools.lru_cache(maxsize=1024)

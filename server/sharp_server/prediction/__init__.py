@@ -1,4 +1,5 @@
-"""Answers: the model of one version, and the thread that computes predictions in batches.
+"""Answers: the model of one version, its summary, and the thread that computes predictions in batches.
 
-It must never change a model, and never run torch on the event loop.
+A request alone waits for nobody, and every request is answered wholly by one version. It must never change a model, and
+never run torch on the event loop.
 """

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,13 +24,29 @@ from numpy.typing import NDArray
 from sharp_engine import Predictions
 from sharp_server.config.model import BatchingConfig, PredictorConfig
 from sharp_server.errors import RpcError
-from sharp_server.learners.served_learner import ServedLearner
-from sharp_server.prediction.model import Model
+from sharp_server.prediction.model import Model, nothing_learned
 from sharp_server.runtime.metrics import Metrics
+from sharp_server.runtime.rate import Rate
 from sharp_server.runtime.thread_priority import lower_thread_priority
 
-_LOOK_SECONDS = 0.0005
-"""Company that nobody joins within this time is complete."""
+
+class Servable(Protocol):
+    """Whatever has a model that may be swapped at any moment."""
+
+    @property
+    def id(self) -> int:
+        """Tells it from all others."""
+        ...
+
+    @property
+    def model(self) -> Model:
+        """The version that serves now."""
+        ...
+
+    @property
+    def predicted(self) -> Rate:
+        """Counts the examples that were answered."""
+        ...
 
 
 @dataclass(slots=True)
@@ -83,7 +99,7 @@ class Batcher:
         self._thread.start()
 
     def predict(
-        self, served: ServedLearner, x: NDArray[Any], top: int, memories: int, novelty: bool
+        self, served: Servable, x: NDArray[Any], top: int, memories: int, novelty: bool
     ) -> asyncio.Future[Slice]:
         """Answer for validated examples, together with whatever else waits for this learner."""
         count, limit = len(x), self._config.queue_examples
@@ -98,9 +114,9 @@ class Batcher:
         self._announce(lane)
         return future
 
-    def forget(self, served: ServedLearner) -> None:
+    def forget(self, learner: int) -> None:
         """A learner was deleted."""
-        self._lanes.pop(served.id, None)
+        self._lanes.pop(learner, None)
 
     def close(self) -> None:
         """End the thread, after the batch that it has in hand."""
@@ -116,8 +132,6 @@ class Batcher:
     def _work(self) -> None:
         lower_thread_priority(self._niceness)
         while (lane := self._ready.get()) is not None:
-            if self._config.longest_wait_ms:
-                self._wait_for_company(lane)
             lane.announced = False  # before the queue is looked at: whoever comes later announces it again
             batch = lane.take(self._config.max_batch_size)
             if lane.queue:
@@ -125,17 +139,7 @@ class Batcher:
             if batch:
                 self._compute(lane.served, batch)
 
-    def _wait_for_company(self, lane: _Lane) -> None:
-        """Several requests wait for others while more keep coming and no other learner's do; one alone does not."""
-        seen, longest = 1, self._config.longest_wait_ms / 1000.0
-        while seen < (waiting := len(lane.queue)) < self._config.max_batch_size and self._ready.empty():
-            left = lane.queue[0].came + longest - time.perf_counter()
-            if left <= 0:
-                break
-            seen = waiting
-            time.sleep(min(left, _LOOK_SECONDS))
-
-    def _compute(self, served: ServedLearner, batch: list[_Waiting]) -> None:
+    def _compute(self, served: Servable, batch: list[_Waiting]) -> None:
         model, begun = served.model, time.perf_counter()
         asked = [waiting for waiting in batch if not waiting.future.done()]  # the others have gone
         result: Computed | Exception | None = None
@@ -144,7 +148,7 @@ class Batcher:
                 found = _predict(model, asked)
                 took = time.perf_counter() - begun
                 result = Computed(model, found, found.share.tolist(), found.distance.tolist(), took)
-        except Exception as error:  # told to every caller of the batch
+        except Exception as error:  # every caller of the batch gets it
             result = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._finish, served, batch, asked, result, begun)
@@ -153,7 +157,7 @@ class Batcher:
 
     def _finish(
         self,
-        served: ServedLearner,
+        served: Servable,
         batch: list[_Waiting],
         asked: list[_Waiting],
         result: Computed | Exception | None,
@@ -182,7 +186,7 @@ class Batcher:
 class _Lane:
     """What waits for one learner: the event loop appends, the predictor's thread takes."""
 
-    def __init__(self, served: ServedLearner) -> None:
+    def __init__(self, served: Servable) -> None:
         self.served = served
         self.queue: deque[_Waiting] = deque()
         self.announced = False
@@ -198,7 +202,7 @@ class _Lane:
 
 def _predict(model: Model, batch: list[_Waiting]) -> Predictions:
     if model.predictor is None:
-        raise RpcError("NOTHING_LEARNED", "the learner knows no class yet" if not model.version else "no class is left")
+        raise nothing_learned(model.version)
     x = batch[0].x if len(batch) == 1 else _joined([waiting.x for waiting in batch])
     return model.predictor.predict(
         torch.from_numpy(x if x.flags.writeable else x.copy()),

@@ -5,12 +5,12 @@ A file whose SHA-256 is not the recorded one is never loaded: no answer comes fr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sharp_engine import Label, Learner, NothingLearnedError, Predictor, SnapshotError
-from sharp_server.prediction.summary import figures_of
+from sharp_server.errors import RpcError
+from sharp_server.prediction.summary import Summary, summarize
 from sharp_server.storage.data_folder import sha256_of
 
 
@@ -20,42 +20,45 @@ class Model:
 
     version: int = 0
     """0: nothing was learned yet."""
-    episodes: int = 0
     predictor: Predictor | None = None
     """Absent if no class is known, yet or any more."""
-    figures: dict[str, Any] = field(default_factory=dict)
-    """See `figures.figures_of`; empty for version 0."""
-    device: str = ""
+    summary: Summary | None = None
+    """Absent where there is nothing to answer from: nothing was learned, or no snapshot is sound."""
+
+    @property
+    def episodes(self) -> int:
+        """Episodes that it has learned."""
+        return self.summary.episodes if self.summary is not None else 0
 
     @property
     def classes(self) -> list[Label]:
         """The classes that answers can name."""
-        return [entry[0] for entry in self.figures.get("classes", ())]
+        return self.summary.labels if self.summary is not None else []
 
 
-class DamagedSnapshot(SnapshotError):  # noqa: N818 (says what is the matter)
+class DamagedSnapshotError(SnapshotError):
     """The file of a snapshot is not what was written."""
 
 
+def nothing_learned(version: int) -> RpcError:
+    """The refusal where there is no class to answer with."""
+    return RpcError("NOTHING_LEARNED", f"the learner knows no class {'any more' if version else 'yet'}")
+
+
 def load_learner(path: Path, sha256: bytes, device: str) -> Learner:
-    """Read a stored snapshot, or raise DamagedSnapshot."""
+    """Read a stored snapshot, or raise DamagedSnapshotError."""
     try:
         if sha256_of(path) != sha256:
-            raise DamagedSnapshot("the file does not have the checksum it was written with")
+            raise DamagedSnapshotError("the file does not have the checksum it was written with")
         return Learner.load(path, device=device)
     except FileNotFoundError:
-        raise DamagedSnapshot("the file is missing") from None
+        raise DamagedSnapshotError("the file is missing") from None
 
 
-def model_of(learner: Learner, version: int) -> Model:
-    """A learner's state as a model."""
+def model_of(learner: Learner, version: int, summary: Summary | None = None) -> Model:
+    """A learner's state as a model; its summary, where somebody has it already."""
     try:
         predictor = learner.predictor
     except NothingLearnedError:
         predictor = None
-    return Model(version, learner.episodes, predictor, figures_of(learner), str(learner.device))
-
-
-def load_model(path: Path, sha256: bytes, version: int, device: str) -> Model:
-    """The model in a snapshot's file; an episode in progress is not part of it."""
-    return model_of(load_learner(path, sha256, device), version)
+    return Model(version, predictor, summary or summarize(learner))

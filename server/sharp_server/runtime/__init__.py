@@ -1,4 +1,4 @@
-"""What the process itself needs: logs, metrics, memory, thread priority, version.
+"""What the process itself needs: its state, logs, metrics, threads, memory, version.
 
-It knows nothing of learners, and must never import anything above it.
+Each module stands by itself. It knows nothing of learners, and must never import anything above it.
 """

@@ -23,7 +23,7 @@ MANIFEST = "learner.json"
 _MARKS = {"automatic": "a", "requested": "r", "imported": "i"}
 
 
-class FolderInUse(RuntimeError):  # noqa: N818 (says what is the matter)
+class FolderInUseError(RuntimeError):
     """Another server has the data folder."""
 
 
@@ -38,7 +38,7 @@ class DataFolder:
         self._lock: int | None = None
 
     def acquire(self) -> None:
-        """Make the folder and take its lock, or raise FolderInUse. The lock goes with the process."""
+        """Make the folder and take its lock, or raise FolderInUseError. The lock goes with the process."""
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         for folder in (self.path, self.snapshots, self.work):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -49,7 +49,7 @@ class DataFolder:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(lock)
-            raise FolderInUse(f"another server has the data folder {self.path}") from None
+            raise FolderInUseError(f"another server has the data folder {self.path}") from None
         self._lock = lock
 
     def release(self) -> None:
@@ -70,10 +70,6 @@ class DataFolder:
     def snapshot(self, uid: str, name: str) -> Path:
         """The file of a snapshot."""
         return self.of_learner(uid) / (name + SUFFIX)
-
-    def work_files(self, uid: str, beginning: str = "") -> list[Path]:
-        """A learner's files of half-learned episodes, those furthest along first."""
-        return sorted(self.work.glob(f"{uid}-{beginning}*{SUFFIX}"), reverse=True)
 
     def clear_work(self, uid: str) -> None:
         """Delete a learner's half-learned episodes."""
@@ -110,16 +106,16 @@ class DataFolder:
         return swept
 
     def delete_set_aside(self) -> int:
-        """Delete damaged journals that were kept for whoever can mend them; returns how many files that were."""
-        aside = list(self.path.glob(f"{QUARANTINE_PREFIX}*"))
-        for path in aside:
+        """Delete damaged journals that were kept for whoever can repair them; returns how many files that were."""
+        set_aside = list(self.path.glob(f"{QUARANTINE_PREFIX}*"))
+        for path in set_aside:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        if aside:
+        if set_aside:
             sync_folder(self.path)
-        return len(aside)
+        return len(set_aside)
 
     def sweep(self, kept: dict[str, set[str]]) -> int:
         """Delete what a crash left behind: files without a row. `kept`: names of snapshots by uid."""
@@ -154,12 +150,12 @@ class DataFolder:
 
 
 def new_name(version: int, origin: str = "automatic") -> str:
-    """A name for a snapshot: sorts by version, tells where it came from, never used twice."""
+    """A name for a snapshot: sorts by version, says where it came from, never used twice."""
     return f"{version:08d}{_MARKS[origin]}-{secrets.token_hex(6)}"
 
 
 def origin_and_version(name: str) -> tuple[str, int] | None:
-    """What a name tells; None: it is not one of ours."""
+    """Origin and version of a snapshot's name; None: it is not one of ours."""
     found = re.fullmatch(r"(\d{8,})([ari])-[0-9a-f]{12}", name)
     if found is None:
         return None

@@ -8,41 +8,26 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 from sharp_server.errors import disk_is_full
 from sharp_server.storage.data_folder import MANIFEST, place
-from sharp_server.storage.sqlite import learners as ledger_learners
+from sharp_server.storage.interface import Storage
+from sharp_server.storage.records import LearnerRow, Manifest
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """Who a learner is."""
-
-    name: str
-    config: str
-    """sharp.v1.LearnerConfig as it was given, in hex."""
-    settings: str
-    """The engine's config, JSON."""
-    created: float
-    forgotten: dict[str, list[str]] = field(default_factory=dict)
-    """Label as JSON → names of the snapshots that may still hold it."""
 
 
 _KINDS = {"name": str, "created": float, "forgotten": dict}
 
 
-def manifest_of(connection: sqlite3.Connection, learner: int) -> Manifest:
+async def manifest_of(storage: Storage, row: LearnerRow) -> Manifest:
     """A learner's manifest from the journal."""
-    row = next(row for row in ledger_learners.learners(connection) if row.id == learner)
-    snapshots = ledger_learners.snapshots(connection, learner)
+    snapshots = await storage.snapshots(row.id)
     forgotten = {
         label: [snapshot.name for snapshot in snapshots if snapshot.id <= newest]
-        for label, newest in ledger_learners.forgotten(connection, learner).items()
+        for label, newest in (await storage.forgotten(row.id)).items()
     }
     return Manifest(row.name, row.config.hex(), row.settings, row.created, forgotten)
 
@@ -66,10 +51,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_manifest(folder: Path) -> Manifest | None:
     """Read it; None if there is none that can be used."""
     try:
-        words = json.loads((folder / MANIFEST).read_text())
-        found = Manifest(**words)
+        content = json.loads((folder / MANIFEST).read_text())
+        found = Manifest(**content)
         bytes.fromhex(found.config)
         json.loads(found.settings)
     except (OSError, ValueError, TypeError):
         return None
-    return found if all(isinstance(words[key], kind) for key, kind in _KINDS.items()) else None
+    return found if all(isinstance(content[key], kind) for key, kind in _KINDS.items()) else None

@@ -1,4 +1,4 @@
-"""How a version comes to serve: file in place → row in the journal → loaded off the loop → swapped in → told.
+"""How a version comes to serve: file in place → loaded off the loop → recorded in the journal → swapped in → tidied.
 
 The order is the promise: nothing serves that is not durable, nobody hears of a version before it serves, and raw
 examples go in the very transaction that records what was learned from them.
@@ -7,159 +7,119 @@ examples go in the very transaction that records what was learned from them.
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import logging
-import sqlite3
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TypeVar
 
 from sharp_engine import Learner
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import disk_is_full
-from sharp_server.learners import events
-from sharp_server.learners.served_learner import ServedLearner
-from sharp_server.prediction.model import Model, load_model, model_of
-from sharp_server.runtime.thread_priority import lower_thread_priority
+from sharp_server.prediction.model import Model, model_of
+from sharp_server.prediction.summary import Summary
+from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder, new_name, sha256_of
-from sharp_server.storage.sqlite import episodes as ledger_episodes
-from sharp_server.storage.sqlite import learners as ledger_learners
-from sharp_server.storage.sqlite.journal import Journal
-from sharp_server.storage.sqlite.learners import NewSnapshot, NewVersion, SnapshotRow
-from sharp_server.storage.sqlite.streams import EpisodeRow
+from sharp_server.storage.interface import Storage
+from sharp_server.storage.records import EpisodeRow, NewSnapshot, NewVersion, Published
+from sharp_server.training.trainee import Trainee
 
 log = logging.getLogger(__name__)
 
-_NICENESS = 19
-"""Of the thread that loads versions: on a core that predictions fill, a version comes a second or two later, and they
-don't wait for it."""
+T = TypeVar("T")
+
+Record = Callable[[NewVersion], Awaitable[Published]]
+"""Writes a version into the journal, together with whatever belongs into the same transaction."""
 
 
 class Publisher:
-    """Brings versions to life. Its thread is the only one that loads learners in the front."""
+    """Brings versions to life."""
 
-    def __init__(self, config: ServerConfig, folder: DataFolder, journal: Journal) -> None:
-        self._config, self._folder, self._journal = config, folder, journal
-        self._thread = ThreadPoolExecutor(
-            1, thread_name_prefix="loader", initializer=lower_thread_priority, initargs=(_NICENESS,)
+    def __init__(self, config: ServerConfig, folder: DataFolder, storage: Storage, thread: BackgroundThread) -> None:
+        self._config, self._folder, self._storage, self._thread = config, folder, storage, thread
+
+    async def publish_trained(
+        self, trainee: Trainee, episode: EpisodeRow, name: str, summary: Summary, statistics: bytes
+    ) -> EpisodeRow:
+        """Serve what the trainer made of an episode, and left as the file of that name; gives the learned episode."""
+        device, version = self._config.predictor.device, trainee.model.version + 1
+
+        def load(path: Path) -> Model:
+            return model_of(Learner.load(path, device=device), version, summary)  # checks the file's own digest
+
+        async def record(new: NewVersion) -> Published:
+            learned = replace(new, episode=episode.number)
+            return await self.write_with_disk_retry(lambda: self._storage.learned(episode.id, learned, statistics))
+
+        await self._publish(trainee, name, "learned", load, record)
+        trainee.release(episode.bytes)
+        await self._thread.run_in_thread(self._folder.clear_work, trainee.uid)
+        await self.erase_if_possible()
+        return replace(
+            episode,
+            state="learned",
+            version=version,
+            episodes_learned=summary.episodes,
+            statistics=statistics,
+            finished_at=time.time(),
         )
 
-    async def run_in_thread(self, work: Any, *args: Any) -> Any:
-        """Run something heavy in the loader's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, functools.partial(work, *args))
+    async def publish_changed(self, trainee: Trainee, learner: Learner, cause: str, record: Record) -> Published:
+        """Serve a learner that was changed by something else than learning (class forgotten, snapshot restored)."""
+        version = trainee.model.version + 1
 
-    def close(self) -> None:
-        """End the thread."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        def save(path: Path) -> Model:
+            learner.save(path, pending=False)
+            return model_of(learner, version)
 
-    async def learned(self, served: ServedLearner, episode: EpisodeRow, version: NewVersion, statistics: bytes) -> None:
-        """An episode is learned and its file is in place."""
-        path = self._folder.snapshot(served.uid, version.snapshot.name)
+        return await self._publish(trainee, new_name(version), cause, save, record)
+
+    async def _publish(
+        self, trainee: Trainee, name: str, cause: str, prepare: Callable[[Path], Model], record: Record
+    ) -> Published:
+        path = self._folder.snapshot(trainee.uid, name)
+
+        def prepared() -> tuple[Model, int, bytes]:
+            model = prepare(path)
+            return model, path.stat().st_size, sha256_of(path)
+
         try:
-            model = await self.run_in_thread(
-                load_model, path, version.snapshot.sha256, version.version, self._config.predictor.device
+            model, size, digest = await self._thread.run_in_thread(prepared)
+            snapshot = NewSnapshot(
+                learner=trainee.id,
+                name=name,
+                version=model.version,
+                episodes=model.episodes,
+                classes=json.dumps(model.classes),
+                origin="automatic",
+                size=size,
+                sha256=digest,
             )
-            old = await self.write_with_disk_retry(ledger_episodes.learned, episode.id, version, statistics)
-        except Exception:
-            path.unlink(missing_ok=True)
+            published = await record(NewVersion(snapshot, cause, self._config.data.automatic_snapshots))
+        except BaseException:
+            await asyncio.shield(self._thread.run_in_thread(path.unlink, missing_ok=True))
             raise
-        served.free(episode.bytes)
-        served.head = (version.snapshot.name, version.snapshot.sha256)
-        served.swap(model)
-        await self.run_in_thread(self._tidy, served.uid, old)
+        trainee.serve(model, (name, digest))
+        await self._thread.run_in_thread(self._folder.delete_snapshots, trainee.uid, list(published.replaced))
+        return published
+
+    async def erase_if_possible(self) -> None:
+        """Leave nothing deleted on disk, unless the disk has no room for that: the next deletion does it."""
         try:
-            await self._journal.erase()
+            await self._storage.erase()
         except Exception as error:
             if not disk_is_full(error):
                 raise
             log.warning("the write-ahead log could not be emptied yet: %s", error)
-        done = replace(
-            episode,
-            state="learned",
-            version=version.version,
-            episodes_learned=version.episodes,
-            statistics=statistics,
-            settled=time.time(),
-        )
-        event = events.settled(done)
-        assert event is not None
-        served.episodes.pop(episode.number, None)  # together with the event: a producer leaves when none is left
-        served.emit(event, episode.stream)
-        served.notify()
 
-    def _tidy(self, uid: str, old: list[str]) -> None:
-        self._folder.clear_work(uid)
-        self._folder.delete_snapshots(uid, old)
-
-    async def write_with_disk_retry(self, work: Any, *args: Any) -> Any:
+    async def write_with_disk_retry(self, write: Callable[[], Awaitable[T]]) -> T:
         """Write, and wait for room on the disk as long as it takes."""
         while True:
             try:
-                return await self._journal.write(work, *args)
+                return await write()
             except Exception as error:
                 if not disk_is_full(error):
                     raise
                 await asyncio.sleep(self._config.trainer.retry_seconds)
-
-    async def publish(
-        self,
-        served: ServedLearner,
-        learner: Learner,
-        cause: str,
-        also: Callable[[sqlite3.Connection], Any] = lambda connection: None,
-        at_once: Callable[[], None] = lambda: None,
-    ) -> Any:
-        """Make a changed learner (class forgotten, snapshot restored) the version that serves.
-
-        `also` is done in the same transaction, and its result returned; `at_once` when that is queued.
-        """
-        version = served.model.version + 1
-        name = new_name(version)
-        path = self._folder.snapshot(served.uid, name)
-
-        def prepare() -> tuple[Model, bytes, int]:
-            learner.save(path, pending=False)
-            return model_of(learner, version), sha256_of(path), path.stat().st_size
-
-        model, digest, size = await self.run_in_thread(prepare)
-        snapshot = NewSnapshot(
-            learner=served.id,
-            name=name,
-            version=version,
-            episodes=model.episodes,
-            classes=ledger_classes(model),
-            origin="automatic",
-            size=size,
-            sha256=digest,
-        )
-        new = NewVersion(snapshot, cause, self._config.data.automatic_snapshots)
-
-        def record(connection: sqlite3.Connection) -> tuple[Any, list[str]]:
-            return also(connection), ledger_learners.publish(connection, new)
-
-        at_once()
-        try:
-            result, old = await self._journal.write(record)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        served.head = (name, digest)
-        served.swap(model)
-        await self.run_in_thread(self._folder.delete_snapshots, served.uid, old)
-        return result
-
-    async def load(self, served: ServedLearner, row: SnapshotRow) -> Model:
-        """The model of a stored snapshot."""
-        path = self._folder.snapshot(served.uid, row.name)
-        model: Model = await self.run_in_thread(
-            load_model, path, row.sha256, row.version, self._config.predictor.device
-        )
-        return model
-
-
-def ledger_classes(model: Model) -> str:
-    """A model's classes as the journal keeps them."""
-    return json.dumps(model.classes)

@@ -5,7 +5,9 @@ any were lost can be told from two witnesses: the frames' own headers, and the i
 counts the frames that were committed and those that are in the main file already. The index is no more than a witness:
 after a power cut it may be older than the log, and then it has other salts than the log and is not believed.
 
-Nothing here writes, but `set_aside_if_stale`.
+Nothing here writes, but `set_aside_if_stale`. Kept for two promises that SQLite's own checks can't keep, by
+`tests/faults/test_damage.py`: `test_a_damaged_log_loses_no_version_and_what_it_lost_is_told`, and
+`test_a_log_whose_damaged_pages_are_in_the_main_file_already_costs_nothing`.
 """
 
 from __future__ import annotations

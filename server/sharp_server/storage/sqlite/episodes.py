@@ -9,47 +9,56 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from sharp_server.errors import RpcError
-from sharp_server.storage.sqlite import schema
-from sharp_server.storage.sqlite.learners import NewVersion, publish
-from sharp_server.storage.sqlite.streams import EpisodeRow, episodes_where, label_texts
+from sharp_server.storage.records import EpisodeRow, Forgotten, NewVersion, Published
+from sharp_server.storage.sqlite import learners, schema
+from sharp_server.storage.sqlite.streams import episodes_where, label_texts
 
 
-def learned(connection: sqlite3.Connection, episode: int, version: NewVersion, statistics: bytes) -> list[str]:
-    """Record the version that holds an episode and delete its examples; returns snapshots to be deleted as files."""
+def publish(
+    connection: sqlite3.Connection, version: NewVersion, forgotten: str | None, back: Sequence[str]
+) -> Published:
+    """Record a version; in the same transaction a class is forgotten, and others come back, where asked for."""
+    removed = forget(connection, version.snapshot.learner, forgotten) if forgotten is not None else None
+    learners.remember(connection, version.snapshot.learner, back)
+    return Published(learners.publish(connection, version), removed)
+
+
+def learned(connection: sqlite3.Connection, episode: int, version: NewVersion, statistics: bytes) -> Published:
+    """Record the version that holds an episode and delete its examples."""
     now = time.time()
     changed = connection.execute(
-        "UPDATE episodes SET state = 'learned', version = ?, episodes_learned = ?, statistics = ?, settled = ?, "
+        "UPDATE episodes SET state = 'learned', version = ?, episodes_learned = ?, statistics = ?, finished_at = ?, "
         "reason = NULL, detail = NULL WHERE id = ? AND state = 'waiting'",
         (version.version, version.episodes, statistics, now, episode),
     ).rowcount
     if changed != 1:
         raise RpcError("LEARNER_BUSY", "the episode was changed while it was learned")
     _delete_examples(connection, episode)
-    return publish(connection, version)
+    return Published(learners.publish(connection, version))
 
 
-def begun(connection: sqlite3.Connection, episode: int) -> int:
+def begin(connection: sqlite3.Connection, episode: int) -> int:
     """A try begins; returns how many began since a phase was last finished."""
     connection.execute("UPDATE episodes SET starts = starts + 1 WHERE id = ?", (episode,))
     return int(connection.execute("SELECT starts FROM episodes WHERE id = ?", (episode,)).fetchone()[0])
 
 
-def advanced(connection: sqlite3.Connection, episode: int) -> None:
+def advance(connection: sqlite3.Connection, episode: int) -> None:
     """A phase was finished, so whatever kills the process lies ahead of it, or was chance."""
     connection.execute("UPDATE episodes SET starts = 0, attempts = 0 WHERE id = ?", (episode,))
 
 
-def excused(connection: sqlite3.Connection, episode: int) -> None:
+def excuse(connection: sqlite3.Connection, episode: int) -> None:
     """A try came to nothing for no fault of the episode."""
     connection.execute("UPDATE episodes SET starts = 0 WHERE id = ?", (episode,))
 
 
-def failed(connection: sqlite3.Connection, episode: int) -> int:
+def fail(connection: sqlite3.Connection, episode: int) -> int:
     """A try failed; returns how many have."""
     connection.execute("UPDATE episodes SET attempts = attempts + 1, starts = 0 WHERE id = ?", (episode,))
     return int(connection.execute("SELECT attempts FROM episodes WHERE id = ?", (episode,)).fetchone()[0])
@@ -58,7 +67,8 @@ def failed(connection: sqlite3.Connection, episode: int) -> int:
 def park(connection: sqlite3.Connection, episode: int, reason: str, detail: str) -> EpisodeRow:
     """Set an episode aside with its reason."""
     connection.execute(
-        "UPDATE episodes SET state = 'parked', reason = ?, detail = ?, settled = ? WHERE id = ? AND state = 'waiting'",
+        "UPDATE episodes SET state = 'parked', reason = ?, detail = ?, finished_at = ? "
+        "WHERE id = ? AND state = 'waiting'",
         (reason, detail, time.time(), episode),
     )
     return episodes_where(connection, "e.id = ?", episode)[0]
@@ -81,7 +91,7 @@ def retry(connection: sqlite3.Connection, learner: int, number: int) -> EpisodeR
     episode = parked(connection, learner, number)
     connection.execute(
         "UPDATE episodes SET state = 'waiting', attempts = 0, starts = 0, reason = NULL, detail = NULL, "
-        "settled = NULL, position = (SELECT next_position FROM learners WHERE id = ?) WHERE id = ?",
+        "finished_at = NULL, position = (SELECT next_position FROM learners WHERE id = ?) WHERE id = ?",
         (learner, episode.id),
     )
     connection.execute("UPDATE learners SET next_position = next_position + 1 WHERE id = ?", (learner,))
@@ -98,22 +108,15 @@ def discard(connection: sqlite3.Connection, learner: int, number: int) -> Episod
 def _discard(connection: sqlite3.Connection, episode: int, reason: str) -> None:
     _delete_examples(connection, episode)
     connection.execute(
-        "UPDATE episodes SET state = 'discarded', reason = ?, settled = ? WHERE id = ?", (reason, time.time(), episode)
+        "UPDATE episodes SET state = 'discarded', reason = ?, finished_at = ? WHERE id = ?",
+        (reason, time.time(), episode),
     )
 
 
 def _delete_examples(connection: sqlite3.Connection, episode: int) -> None:
-    connection.execute("DELETE FROM examples WHERE part IN (SELECT id FROM parts WHERE episode = ?)", (episode,))
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """What forgetting a class removed from the journal."""
-
-    examples: int
-    bytes: int
-    open_examples: int
-    discarded: tuple[EpisodeRow, ...]
+    connection.execute(
+        "DELETE FROM examples WHERE batch_slice IN (SELECT id FROM batch_slices WHERE episode = ?)", (episode,)
+    )
 
 
 def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotten:
@@ -131,12 +134,12 @@ def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotte
     discarded = []
     for episode in touched:
         sums = connection.execute(
-            "SELECT coalesce(sum(kept), 0), coalesce(sum(bytes), 0) FROM parts WHERE episode = ?", (episode,)
+            "SELECT coalesce(sum(kept), 0), coalesce(sum(bytes), 0) FROM batch_slices WHERE episode = ?", (episode,)
         ).fetchone()
-        parts = connection.execute(
-            "SELECT e.y FROM examples e JOIN parts p ON p.id = e.part WHERE p.episode = ?", (episode,)
+        slices = connection.execute(
+            "SELECT e.y FROM examples e JOIN batch_slices p ON p.id = e.batch_slice WHERE p.episode = ?", (episode,)
         )
-        labels = [np.frombuffer(y, np.int32) for (y,) in parts]
+        labels = [np.frombuffer(y, np.int32) for (y,) in slices]
         classes = label_texts(connection, learner, np.concatenate(labels) if labels else np.zeros(0, np.int32))
         connection.execute(
             "UPDATE episodes SET examples = ?, bytes = ?, classes = ? WHERE id = ?",
@@ -149,16 +152,16 @@ def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotte
 
 
 def _remove(connection: sqlite3.Connection, learner: int, ordinal: int) -> tuple[int, int, int, list[int]]:
-    """Rewrite every part that holds the class; returns examples, bytes, open examples removed and episodes touched."""
-    ids = [row[0] for row in connection.execute("SELECT p.id FROM parts p JOIN examples e ON e.part = p.id "
-                                                "WHERE p.learner = ?", (learner,))]  # fmt: skip
+    """Rewrite every piece that holds the class; returns examples, bytes, open examples removed and episodes touched."""
+    holding = "SELECT p.id FROM batch_slices p JOIN examples e ON e.batch_slice = p.id WHERE p.learner = ?"
+    ids = [row[0] for row in connection.execute(holding, (learner,))]
     removed = freed = opened = 0
     touched: set[int] = set()
-    for part in ids:
+    for piece in ids:
         stream, episode, first, kept, indices, nbytes, y, x = connection.execute(
-            "SELECT p.stream, p.episode, p.first, p.kept, p.indices, p.bytes, e.y, e.x FROM parts p "
-            "JOIN examples e ON e.part = p.id WHERE p.id = ?",
-            (part,),
+            "SELECT p.stream, p.episode, p.first, p.kept, p.indices, p.bytes, e.y, e.x FROM batch_slices p "
+            "JOIN examples e ON e.batch_slice = p.id WHERE p.id = ?",
+            (piece,),
         ).fetchone()
         labels = np.frombuffer(y, np.int32)
         keep = labels != ordinal
@@ -171,12 +174,12 @@ def _remove(connection: sqlite3.Connection, learner: int, ordinal: int) -> tuple
         rows = np.frombuffer(x, np.uint8).reshape(kept, -1)[keep].tobytes()
         y_left = labels[keep].tobytes()
         left = len(rows) + len(y_left)
-        connection.execute("DELETE FROM examples WHERE part = ?", (part,))
+        connection.execute("DELETE FROM examples WHERE batch_slice = ?", (piece,))
         if kept > gone:
-            connection.execute("INSERT INTO examples (part, y, x) VALUES (?, ?, ?)", (part, y_left, rows))
+            connection.execute("INSERT INTO examples (batch_slice, y, x) VALUES (?, ?, ?)", (piece, y_left, rows))
         connection.execute(
-            "UPDATE parts SET kept = ?, indices = ?, bytes = ? WHERE id = ?",
-            (kept - gone, places[keep].tobytes(), left, part),
+            "UPDATE batch_slices SET kept = ?, indices = ?, bytes = ? WHERE id = ?",
+            (kept - gone, places[keep].tobytes(), left, piece),
         )
         removed, freed = removed + gone, freed + nbytes - left
         if episode is None:

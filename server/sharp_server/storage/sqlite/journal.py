@@ -2,7 +2,7 @@
 
 One piece of work that fails takes nothing with it: the group is then run again, each piece in a savepoint of its own.
 So work changes nothing but the database, and may run twice. An answer is given only after the commit, that is after
-the fsync. If the commit fails (full disk, failing writes), nothing of the group was kept, everyone in it is told so,
+the fsync. If the commit fails (full disk, failing writes), nothing of the group was kept, everyone in it hears so,
 and the next group is tried afresh. Nobody else may write to the file.
 
 Whoever brings much waits for room first. There is room again as soon as a group only has to reach the disk, so that the
@@ -27,6 +27,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sharp_server.errors import JournalUnavailable, disk_is_full
 from sharp_server.storage.data_folder import QUARANTINE_PREFIX
+from sharp_server.storage.interface import UnsupportedFormatError
 from sharp_server.storage.repair import wal
 from sharp_server.storage.sqlite import schema
 
@@ -64,9 +65,9 @@ class Journal:
         self._local = threading.local()
         self._thread = threading.Thread(target=self._write_loop, name="journal-write", daemon=True)
 
-    def start(self) -> None:
-        """Open or make the file; raises sqlite3.DatabaseError if it is damaged beyond use."""
-        self._loop = asyncio.get_running_loop()
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Open or make the file, in whatever thread; raises sqlite3.DatabaseError if it is damaged beyond use."""
+        self._loop = loop
         stale = wal.set_aside_if_stale(self.path, f"{QUARANTINE_PREFIX}{int(time.time())}-")
         promised = stale or wal.expected(self.path)
         self._connection = schema.connect(self.path)
@@ -77,7 +78,7 @@ class Journal:
             if not schema.is_sound(self._connection):
                 raise sqlite3.DatabaseError("the journal's structure is damaged")
             schema.create(self._connection)
-        except (sqlite3.Error, schema.OtherFormat):
+        except (sqlite3.Error, UnsupportedFormatError):
             self._connection.close()
             if witness is not None:
                 witness.close()
@@ -160,15 +161,15 @@ class Journal:
                 self._make_room(erasing)
                 outcomes += self._erase(erasing)
             if outcomes:
-                self._tell(_settle, outcomes)
+                self._on_loop(_settle, outcomes)
 
-    def _tell(self, callback: Callable[..., None], *values: object) -> None:
+    def _on_loop(self, callback: Callable[..., None], *values: object) -> None:
         """Call something on the loop."""
         with contextlib.suppress(RuntimeError):  # it is closed: nobody waits any more
             self._loop.call_soon_threadsafe(callback, *values)
 
     def _make_room(self, works: list[_Work]) -> None:
-        self._tell(self._handed_over, len(works), sum(work.weight for work in works))
+        self._on_loop(self._handed_over, len(works), sum(work.weight for work in works))
 
     def _commit(self, works: list[_Work]) -> list[tuple[_Work, Any, BaseException | None]]:
         waiting = works
@@ -202,7 +203,7 @@ class Journal:
             connection.execute("SAVEPOINT work")
             try:
                 outcomes.append((work, work.run(connection), None))
-            except Exception as error:  # told to whoever asked; the others go on
+            except Exception as error:  # for whoever asked; the others go on
                 if disk_is_full(error):
                     raise
                 connection.execute("ROLLBACK TO work")

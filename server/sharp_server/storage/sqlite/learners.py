@@ -2,87 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from sharp_server.errors import RpcError
-
-
-@dataclass(frozen=True)
-class LearnerRow:
-    """A learner as it is on disk."""
-
-    id: int
-    name: str
-    uid: str
-    config: bytes
-    settings: str
-    input_shape: str | None
-    label_kind: str | None
-    created: float
-    version: int
-    head: int | None
-    damaged: int
-    next_class: int
-
-
-@dataclass(frozen=True)
-class SnapshotRow:
-    """A snapshot as it is on disk."""
-
-    id: int
-    learner: int
-    name: str
-    version: int
-    episodes: int
-    classes: str
-    origin: str
-    created: float
-    size: int
-    sha256: bytes
-    note: str
-    damaged: int
-    learned_before: int
-
-
-@dataclass(frozen=True)
-class NewSnapshot:
-    """A snapshot whose file is in its place."""
-
-    learner: int
-    name: str
-    version: int
-    episodes: int
-    classes: str
-    """JSON."""
-    origin: str
-    size: int
-    sha256: bytes
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class NewVersion:
-    """A version that is to serve, with the automatic snapshot that holds it."""
-
-    snapshot: NewSnapshot
-    cause: str
-    """learned, forgotten, restored, damaged."""
-    keep: int
-    """Automatic snapshots to keep."""
-    episode: int | None = None
-
-    @property
-    def version(self) -> int:
-        """Its number."""
-        return self.snapshot.version
-
-    @property
-    def episodes(self) -> int:
-        """Episodes it has learned."""
-        return self.snapshot.episodes
-
+from sharp_server.storage.records import (
+    CorruptionEvent,
+    FoundLearner,
+    LearnerRow,
+    NewLearner,
+    NewSnapshot,
+    NewVersion,
+    SnapshotRow,
+)
 
 _LEARNER = (
     "SELECT id, name, uid, config, settings, input_shape, label_kind, created, version, head, damaged, next_class "
@@ -99,17 +33,9 @@ def learners(connection: sqlite3.Connection) -> list[LearnerRow]:
     return [LearnerRow(*row) for row in connection.execute(_LEARNER + "ORDER BY name")]
 
 
-def create(
-    connection: sqlite3.Connection,
-    name: str,
-    uid: str,
-    config: bytes,
-    settings: str,
-    input_shape: str | None,
-    label_kind: str | None,
-    limit: int,
-) -> LearnerRow:
+def create(connection: sqlite3.Connection, new: NewLearner, limit: int) -> LearnerRow:
     """Make a learner."""
+    name = new.name
     if connection.execute("SELECT 1 FROM learners WHERE name = ?", (name,)).fetchone():
         raise RpcError("LEARNER_EXISTS", f"there is a learner {name!r} already")
     if connection.execute("SELECT count(*) FROM learners").fetchone()[0] >= limit:
@@ -117,15 +43,17 @@ def create(
     connection.execute(
         "INSERT INTO learners (name, uid, config, settings, input_shape, label_kind, created) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (name, uid, config, settings, input_shape, label_kind, time.time()),
+        (name, new.uid, new.config, new.settings, new.input_shape, new.label_kind, time.time()),
     )
     return LearnerRow(*connection.execute(_LEARNER + "WHERE name = ?", (name,)).fetchone())
 
 
 def delete(connection: sqlite3.Connection, learner: int) -> None:
     """Delete a learner with all it has."""
-    connection.execute("DELETE FROM examples WHERE part IN (SELECT id FROM parts WHERE learner = ?)", (learner,))
-    for table in ("parts", "episodes", "streams", "classes", "forgotten", "versions", "snapshots"):
+    connection.execute(
+        "DELETE FROM examples WHERE batch_slice IN (SELECT id FROM batch_slices WHERE learner = ?)", (learner,)
+    )
+    for table in ("batch_slices", "episodes", "streams", "classes", "forgotten", "versions", "snapshots"):
         connection.execute(f"DELETE FROM {table} WHERE learner = ?", (learner,))
     connection.execute("DELETE FROM learners WHERE id = ?", (learner,))
 
@@ -144,7 +72,7 @@ def forgotten(connection: sqlite3.Connection, learner: int) -> dict[str, int]:
     )
 
 
-def remember(connection: sqlite3.Connection, learner: int, labels: list[str]) -> None:
+def remember(connection: sqlite3.Connection, learner: int, labels: Sequence[str]) -> None:
     """Classes (labels as JSON) that come back on request count as never forgotten."""
     connection.executemany("DELETE FROM forgotten WHERE learner = ? AND label = ?", [(learner, t) for t in labels])
 
@@ -152,7 +80,7 @@ def remember(connection: sqlite3.Connection, learner: int, labels: list[str]) ->
 # ---- versions and snapshots -----------------------------------------------------------------------------------------
 
 
-def publish(connection: sqlite3.Connection, new: NewVersion) -> list[str]:
+def publish(connection: sqlite3.Connection, new: NewVersion) -> tuple[str, ...]:
     """Record a version with its automatic snapshot; returns the names of older ones whose files are to be deleted."""
     snapshot = new.snapshot
     connection.execute(  # before the snapshot, which counts the episodes up to and with its own
@@ -166,7 +94,7 @@ def publish(connection: sqlite3.Connection, new: NewVersion) -> list[str]:
         (snapshot.learner, new.keep),
     ).fetchall()
     connection.executemany("DELETE FROM snapshots WHERE id = ?", [(row[0],) for row in old])
-    return [row[1] for row in old]
+    return tuple(row[1] for row in old)
 
 
 def add_snapshot(connection: sqlite3.Connection, new: NewSnapshot, limit: int | None = None) -> SnapshotRow:
@@ -211,7 +139,7 @@ def delete_snapshots(connection: sqlite3.Connection, learner: int, names: list[s
     connection.executemany("DELETE FROM snapshots WHERE learner = ? AND name = ?", [(learner, name) for name in names])
 
 
-def settle(connection: sqlite3.Connection, learner: int, input_shape: str, label_kind: str | None) -> None:
+def fix_inputs(connection: sqlite3.Connection, learner: int, input_shape: str, label_kind: str | None) -> None:
     """Fix a learner's input shape and kind of labels."""
     connection.execute(
         "UPDATE learners SET input_shape = ?, label_kind = coalesce(?, label_kind) WHERE id = ?",
@@ -219,7 +147,7 @@ def settle(connection: sqlite3.Connection, learner: int, input_shape: str, label
     )
 
 
-def meet(connection: sqlite3.Connection, learner: int, pairs: list[tuple[int, str]], next_class: int) -> None:
+def add_classes(connection: sqlite3.Connection, learner: int, pairs: list[tuple[int, str]], next_class: int) -> None:
     """Write down classes that a snapshot brought: (ordinal, label as JSON)."""
     connection.executemany("INSERT OR IGNORE INTO classes VALUES (?, ?, ?)", [(learner, *pair) for pair in pairs])
     connection.execute("UPDATE learners SET next_class = max(next_class, ?) WHERE id = ?", (next_class, learner))
@@ -235,18 +163,71 @@ def mark_damaged(connection: sqlite3.Connection, row: SnapshotRow) -> None:
         connection.execute("UPDATE learners SET damaged = damaged + 1 WHERE id = ?", (row.learner,))
 
 
-def add_damage(
-    connection: sqlite3.Connection, learner: str, snapshot_name: str, lost: int, serving: int, detail: str
-) -> None:
+def add_corruption_event(connection: sqlite3.Connection, event: CorruptionEvent) -> None:
     """Write down what was found damaged, for the operator."""
     connection.execute(
-        "INSERT INTO damages (time, learner, snapshot, lost, serving, detail) VALUES (?, ?, ?, ?, ?, ?)",
-        (time.time(), learner, snapshot_name, lost, serving, detail),
+        "INSERT INTO corruption_events (time, learner, snapshot, lost, serving, detail) VALUES (?, ?, ?, ?, ?, ?)",
+        (time.time(), event.learner, event.snapshot, event.lost_version, event.serving_version, event.detail),
     )
 
 
-def damages(connection: sqlite3.Connection) -> list[tuple[float, str, str, int, int, str]]:
+def corruption_events(connection: sqlite3.Connection) -> list[CorruptionEvent]:
     """The newest hundred."""
-    return connection.execute(
-        "SELECT time, learner, snapshot, lost, serving, detail FROM damages ORDER BY id DESC LIMIT 100"
-    ).fetchall()
+    rows = connection.execute(
+        "SELECT learner, snapshot, lost, serving, detail, time FROM corruption_events ORDER BY id DESC LIMIT 100"
+    )
+    return [CorruptionEvent(*row) for row in rows]
+
+
+# ---- a new journal --------------------------------------------------------------------------------------------------
+
+
+def never_used(connection: sqlite3.Connection) -> bool:
+    """Whether the journal has never had a learner: it is new, however full the folder beside it is."""
+    return connection.execute("SELECT 1 FROM sqlite_sequence WHERE name = 'learners'").fetchone() is None
+
+
+def episodes_learned(connection: sqlite3.Connection, learner: int) -> int:
+    """Episodes that were learned in all."""
+    counted = connection.execute("SELECT count(*) FROM versions WHERE learner = ? AND cause = 'learned'", (learner,))
+    return int(counted.fetchone()[0])
+
+
+def enter(connection: sqlite3.Connection, found: Sequence[FoundLearner]) -> None:
+    """Write learners into a new journal. In the writer's transaction."""
+    for learner in found:
+        _enter(connection, learner)
+
+
+def _enter(connection: sqlite3.Connection, learner: FoundLearner) -> None:
+    manifest, head = learner.manifest, learner.head
+    version = head.version if head is not None else 0
+    learned = max((s.episodes for s in learner.snapshots if s.origin != "imported"), default=0)
+    next_episode = max(version, learned) + 1
+    row = connection.execute(
+        "INSERT INTO learners (name, uid, config, settings, input_shape, label_kind, created, version, next_episode, "
+        "next_class) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(manifest.name, learner.uid, bytes.fromhex(manifest.config), manifest.settings, learner.input_shape),
+            *(learner.label_kind, manifest.created, version, next_episode, len(learner.labels)),
+        ),
+    ).lastrowid
+    pairs = [(row, ordinal, json.dumps(label)) for ordinal, label in enumerate(learner.labels)]
+    connection.executemany("INSERT INTO classes VALUES (?, ?, ?)", pairs)
+    ids: dict[str, int] = {}
+    for snapshot in learner.snapshots:
+        # Counted from what the newest has learned: the versions before it are not in this journal.
+        before = snapshot.episodes - learned
+        ids[snapshot.name] = connection.execute(
+            "INSERT INTO snapshots (learner, name, version, episodes, classes, origin, created, size, sha256, note, "
+            "learned_before) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
+            (
+                *(row, snapshot.name, snapshot.version, snapshot.episodes, json.dumps(snapshot.held)),
+                *(snapshot.origin, snapshot.created, snapshot.size, snapshot.sha256, before),
+            ),
+        ).lastrowid or 0  # fmt: skip
+    if head is not None:
+        connection.execute("UPDATE learners SET head = ? WHERE id = ?", (ids[head.name], row))
+    for label, names in manifest.forgotten.items():
+        newest = max((ids[name] for name in names if name in ids), default=0)
+        connection.execute("INSERT INTO forgotten VALUES (?, ?, ?)", (row, label, newest))

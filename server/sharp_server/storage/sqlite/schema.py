@@ -1,8 +1,8 @@
 """The journal's tables, and how a connection to them is opened.
 
 Raw examples are in `examples` and nowhere else: deleting a row there deletes them from the disk, because freed pages
-are overwritten (secure_delete) and the write-ahead log is truncated after every such deletion. `parts` is the account:
-which examples of which batch became part of which episode. It stays when the examples go.
+are overwritten (secure_delete) and the write-ahead log is truncated after every such deletion. `batch_slices` is
+the account: which examples of which batch became part of which episode. It stays when the examples go.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-FORMAT = 1
+from sharp_server.storage.interface import UnsupportedFormatError
+
+FORMAT = 2
 PAGE_BYTES = 16384
-
-
-class OtherFormat(RuntimeError):  # noqa: N818 (says what is the matter)
-    """What is on disk was written by another version of the server, and is sound as far as anybody can tell."""
 
 
 LARGEST = 2**63 - 1
@@ -26,8 +24,8 @@ CREATE TABLE IF NOT EXISTS learners (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, uid TEXT NOT NULL UNIQUE,
     config BLOB NOT NULL,           -- sharp.v1.LearnerConfig as it was given
     settings TEXT NOT NULL,         -- the engine's config, JSON
-    input_shape TEXT,               -- JSON, absent until settled
-    label_kind TEXT,                -- 'string', 'integer', absent until settled
+    input_shape TEXT,               -- JSON, absent until fixed
+    label_kind TEXT,                -- 'text', 'integer', absent until fixed
     created REAL NOT NULL,
     version INTEGER NOT NULL DEFAULT 0,
     head INTEGER,                   -- the snapshot that holds this version
@@ -44,14 +42,14 @@ CREATE TABLE IF NOT EXISTS forgotten ( -- snapshots with an id up to `snapshots_
 CREATE TABLE IF NOT EXISTS streams (
     id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, name TEXT NOT NULL, boundaries TEXT NOT NULL,
     durable INTEGER NOT NULL DEFAULT 0, open_examples INTEGER NOT NULL DEFAULT 0, UNIQUE (learner, name));
-CREATE TABLE IF NOT EXISTS parts (     -- examples first … first+count-1 of a batch; `kept` of them not forgotten
+CREATE TABLE IF NOT EXISTS batch_slices (     -- examples first … first+count-1 of a batch; `kept` of them not forgotten
     id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, stream INTEGER NOT NULL, episode INTEGER,
     sequence INTEGER NOT NULL, first INTEGER NOT NULL, count INTEGER NOT NULL, kept INTEGER NOT NULL,
     indices BLOB,                   -- uint32 of those kept, where some were forgotten
     dtype TEXT NOT NULL, bytes INTEGER NOT NULL);
-CREATE INDEX IF NOT EXISTS parts_of_episode ON parts (episode, sequence, first) WHERE episode IS NOT NULL;
-CREATE INDEX IF NOT EXISTS open_parts ON parts (stream, sequence, first) WHERE episode IS NULL;
-CREATE TABLE IF NOT EXISTS examples (part INTEGER PRIMARY KEY, y BLOB NOT NULL, x BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS slices_of_episode ON batch_slices (episode, sequence, first) WHERE episode IS NOT NULL;
+CREATE INDEX IF NOT EXISTS open_slices ON batch_slices (stream, sequence, first) WHERE episode IS NULL;
+CREATE TABLE IF NOT EXISTS examples (batch_slice INTEGER PRIMARY KEY, y BLOB NOT NULL, x BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS episodes (
     id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, number INTEGER NOT NULL, stream INTEGER NOT NULL,
     state TEXT NOT NULL,            -- waiting, parked, learned, discarded
@@ -61,7 +59,7 @@ CREATE TABLE IF NOT EXISTS episodes (
     examples INTEGER NOT NULL, bytes INTEGER NOT NULL, classes TEXT NOT NULL, closed REAL NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0,
     starts INTEGER NOT NULL DEFAULT 0,  -- begun without a phase finished since
-    reason TEXT, detail TEXT, settled REAL,
+    reason TEXT, detail TEXT, finished_at REAL,
     version INTEGER, episodes_learned INTEGER, statistics BLOB,
     UNIQUE (learner, number));
 CREATE INDEX IF NOT EXISTS episodes_of_stream ON episodes (stream, number);
@@ -75,7 +73,7 @@ CREATE TABLE IF NOT EXISTS snapshots (
     size INTEGER NOT NULL, sha256 BLOB NOT NULL, note TEXT NOT NULL, damaged INTEGER NOT NULL DEFAULT 0,
     learned_before INTEGER NOT NULL DEFAULT 0,  -- episodes the learner had learned in all when this came
     UNIQUE (learner, name));
-CREATE TABLE IF NOT EXISTS damages (
+CREATE TABLE IF NOT EXISTS corruption_events (
     id INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, learner TEXT NOT NULL, snapshot TEXT NOT NULL,
     lost INTEGER NOT NULL, serving INTEGER NOT NULL, detail TEXT NOT NULL);
 """
@@ -101,7 +99,9 @@ def create(connection: sqlite3.Connection) -> None:
     """Make the tables where they are missing."""
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found not in (0, FORMAT):
-        raise OtherFormat(f"the journal has format {found}, this server reads {FORMAT}: start the server that wrote it")
+        raise UnsupportedFormatError(
+            f"the journal has format {found}, this server reads {FORMAT}: start the server that wrote it"
+        )
     if not found:  # else nothing is written: a server must start on a full disk
         connection.executescript("BEGIN IMMEDIATE;" + _TABLES + f"PRAGMA user_version = {FORMAT}; COMMIT;")
 

@@ -1,7 +1,7 @@
 """What the journal does with arriving batches and boundaries. Every function runs in the writer's transaction.
 
 A batch is kept whole or not at all, and only as the very next one of its stream. A cut that falls inside a batch splits
-its part in two, so that an episode is always a list of whole parts.
+its slice in two, so that an episode is always a list of whole slices.
 """
 
 from __future__ import annotations
@@ -10,89 +10,17 @@ import json
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sharp_server.errors import RpcError
-
-Ordinals = NDArray[np.int32]
-Blob = bytes  # a field named `bytes` hides the type
-
-
-@dataclass(frozen=True)
-class StreamRow:
-    """A stream as it is on disk."""
-
-    id: int
-    boundaries: str
-    durable: int
-    open_examples: int
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A batch to be written."""
-
-    learner: int
-    stream: int
-    sequence: int
-    count: int
-    dtype: str
-    x: bytes
-    y: bytes
-    """int32 ordinals of the classes."""
-    new_classes: tuple[tuple[int, str], ...]
-    """(ordinal, label as JSON) of classes that are not known to be on disk yet."""
-    settled: tuple[str, str] | None
-    """(input shape as JSON, kind of labels), where this batch settles them."""
-    cuts: tuple[tuple[int, str], ...] = ()
-    """(length, closed by) of episodes that are complete with this batch, in order."""
-
-    @property
-    def bytes(self) -> int:
-        """What it counts towards the learner's limit."""
-        return len(self.x) + len(self.y)
-
-
-@dataclass(frozen=True)
-class EpisodeRow:
-    """An episode as it is on disk."""
-
-    id: int
-    learner: int
-    number: int
-    stream: int
-    stream_name: str
-    boundaries: str
-    """Of the stream: EXPLICIT or AUTOMATIC."""
-    state: str
-    position: int
-    closed_by: str
-    first_sequence: int
-    last_sequence: int
-    last_batch_examples: int
-    examples: int
-    bytes: int
-    classes: tuple[str, ...]
-    """Labels as JSON."""
-    closed: float
-    attempts: int
-    starts: int
-    reason: str
-    detail: str
-    settled: float
-    version: int
-    episodes_learned: int
-    statistics: Blob
-
+from sharp_server.storage.records import Arrival, BatchSlice, EpisodeRow, Ordinals, StreamRow
 
 _EPISODE_COLUMNS = """
     SELECT e.id, e.learner, e.number, e.stream, s.name, s.boundaries, e.state, e.position, e.closed_by,
            e.first_sequence, e.last_sequence, e.last_batch_examples, e.examples, e.bytes, e.classes,
-           e.closed, e.attempts, e.starts, coalesce(e.reason, ''), coalesce(e.detail, ''), coalesce(e.settled, 0),
+           e.closed, e.attempts, e.starts, coalesce(e.reason, ''), coalesce(e.detail, ''), coalesce(e.finished_at, 0),
            coalesce(e.version, 0),
            coalesce(e.episodes_learned, 0), coalesce(e.statistics, x'')
     FROM episodes e JOIN streams s ON s.id = e.stream """
@@ -131,9 +59,9 @@ def open_stream(connection: sqlite3.Connection, learner: int, name: str, boundar
 def append(connection: sqlite3.Connection, arrival: Arrival) -> list[EpisodeRow]:
     """Write a batch, what it settles, and the cuts that it completes; returns the episodes that are closed by it."""
     _advance(connection, arrival.stream, arrival.sequence, arrival.count)
-    if arrival.settled is not None:
+    if arrival.fixes is not None:
         connection.execute(
-            "UPDATE learners SET input_shape = ?, label_kind = ? WHERE id = ?", (*arrival.settled, arrival.learner)
+            "UPDATE learners SET input_shape = ?, label_kind = ? WHERE id = ?", (*arrival.fixes, arrival.learner)
         )
     if arrival.new_classes:
         connection.executemany(
@@ -144,20 +72,34 @@ def append(connection: sqlite3.Connection, arrival: Arrival) -> list[EpisodeRow]
             "UPDATE learners SET next_class = max(next_class, ?) WHERE id = ?",
             (max(ordinal for ordinal, _ in arrival.new_classes) + 1, arrival.learner),
         )
-    part = connection.execute(
-        "INSERT INTO parts (learner, stream, sequence, first, count, kept, dtype, bytes) "
+    piece = connection.execute(
+        "INSERT INTO batch_slices (learner, stream, sequence, first, count, kept, dtype, bytes) "
         "VALUES (?, ?, ?, 0, ?, ?, ?, ?)",
         (arrival.learner, arrival.stream, arrival.sequence, arrival.count, arrival.count, arrival.dtype, arrival.bytes),
     ).lastrowid
-    connection.execute("INSERT INTO examples (part, y, x) VALUES (?, ?, ?)", (part, arrival.y, arrival.x))
+    connection.execute("INSERT INTO examples (batch_slice, y, x) VALUES (?, ?, ?)", (piece, arrival.y, arrival.x))
     closed = [close(connection, arrival.learner, arrival.stream, length, by) for length, by in arrival.cuts]
     return [episode for episode in closed if episode is not None]
 
 
-def mark(connection: sqlite3.Connection, learner: int, stream: int, sequence: int) -> EpisodeRow | None:
+def mark(connection: sqlite3.Connection, learner: int, stream: int, sequence: int) -> list[EpisodeRow]:
     """Write a producer's mark: all open examples become an episode. None if there are none."""
     _advance(connection, stream, sequence, 0)
-    return close(connection, learner, stream, None, "mark", sequence)
+    closed = close(connection, learner, stream, None, "mark", sequence)
+    return [closed] if closed is not None else []
+
+
+def unlearned_totals(connection: sqlite3.Connection, learner: int) -> tuple[int, int]:
+    """Bytes not learned yet, and open examples."""
+    nbytes = connection.execute(
+        "SELECT coalesce(sum(p.bytes), 0) FROM batch_slices p JOIN examples e ON e.batch_slice = p.id "
+        "WHERE p.learner = ?",
+        (learner,),
+    ).fetchone()[0]
+    opened = connection.execute(
+        "SELECT coalesce(sum(open_examples), 0) FROM streams WHERE learner = ?", (learner,)
+    ).fetchone()[0]
+    return nbytes, opened
 
 
 def empty_marks(connection: sqlite3.Connection, stream: int, after: int, most: int) -> list[int]:
@@ -169,7 +111,7 @@ def empty_marks(connection: sqlite3.Connection, stream: int, after: int, most: i
     durable: int = connection.execute("SELECT durable FROM streams WHERE id = ?", (stream,)).fetchone()[0]
     used = connection.execute(
         "SELECT first_sequence, last_sequence FROM episodes WHERE stream = ?1 AND last_sequence > ?2 UNION ALL "
-        "SELECT sequence, sequence FROM parts WHERE stream = ?1 AND episode IS NULL AND sequence > ?2 "
+        "SELECT sequence, sequence FROM batch_slices WHERE stream = ?1 AND episode IS NULL AND sequence > ?2 "
         "ORDER BY 2 DESC",
         (stream, after),
     )
@@ -199,21 +141,21 @@ def close(
     connection: sqlite3.Connection, learner: int, stream: int, length: int | None, by: str, sequence: int = 0
 ) -> EpisodeRow | None:
     """Make an episode of the first `length` open examples of a stream (all, where no length is given)."""
-    parts = connection.execute(
-        "SELECT p.id, p.sequence, p.kept, p.bytes, e.y FROM parts p JOIN examples e ON e.part = p.id "
+    slices = connection.execute(
+        "SELECT p.id, p.sequence, p.kept, p.bytes, e.y FROM batch_slices p JOIN examples e ON e.batch_slice = p.id "
         "WHERE p.stream = ? AND p.episode IS NULL ORDER BY p.sequence, p.first",
         (stream,),
     ).fetchall()
     taken, left, size, last_batch_examples = [], length, 0, 0
     labels: list[Ordinals] = []
-    for part, number, kept, nbytes, y in parts:
+    for piece, number, kept, nbytes, y in slices:
         if left == 0:
             break
         ordinals: Ordinals = np.frombuffer(y, np.int32)
         if left is not None and kept > left:
-            nbytes, ordinals, last_batch_examples = _split(connection, part, left), ordinals[:left], left
+            nbytes, ordinals, last_batch_examples = _split(connection, piece, left), ordinals[:left], left
             kept = left
-        taken.append((part, number, kept))
+        taken.append((piece, number, kept))
         labels.append(ordinals)
         size += nbytes
         left = left - kept if left is not None else None
@@ -231,32 +173,24 @@ def close(
         "INSERT INTO episodes (learner, number, stream, state, position, closed_by, first_sequence, last_sequence, "
         "last_batch_examples, examples, bytes, classes, closed) VALUES (?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(
-                learner,
-                number,
-                stream,
-                position,
-                by,
-                taken[0][1],
-                sequence or taken[-1][1],
-                last_batch_examples,
-                examples,
-                size,
-            ),
+            *(learner, number, stream, position, by, taken[0][1], sequence or taken[-1][1]),
+            *(last_batch_examples, examples, size),
             *(json.dumps(label_texts(connection, learner, np.concatenate(labels))), time.time()),
         ),
     ).lastrowid
-    connection.executemany("UPDATE parts SET episode = ? WHERE id = ?", [(episode, part) for part, _, _ in taken])
+    connection.executemany(
+        "UPDATE batch_slices SET episode = ? WHERE id = ?", [(episode, piece) for piece, _, _ in taken]
+    )
     connection.execute("UPDATE streams SET open_examples = open_examples - ? WHERE id = ?", (examples, stream))
     return episodes_where(connection, "e.id = ?", episode)[0]
 
 
-def _split(connection: sqlite3.Connection, part: int, head: int) -> int:
-    """Split a part after its first `head` examples; returns the bytes of the head."""
+def _split(connection: sqlite3.Connection, piece: int, head: int) -> int:
+    """Split a piece after its first `head` examples; returns the bytes of the head."""
     row = connection.execute(
         "SELECT p.learner, p.stream, p.sequence, p.first, p.count, p.kept, p.indices, p.dtype, e.y, e.x "
-        "FROM parts p JOIN examples e ON e.part = p.id WHERE p.id = ?",
-        (part,),
+        "FROM batch_slices p JOIN examples e ON e.batch_slice = p.id WHERE p.id = ?",
+        (piece,),
     ).fetchone()
     learner, stream, sequence, first, count, kept, indices, dtype, y, x = row
     each = len(x) // kept
@@ -269,19 +203,19 @@ def _split(connection: sqlite3.Connection, part: int, head: int) -> int:
         head_indices, tail_indices = places[:head].tobytes(), places[head:].tobytes()
     head_bytes = len(head_x) + len(head_y)
     connection.execute(
-        "UPDATE parts SET count = ?, kept = ?, indices = ?, bytes = ? WHERE id = ?",
-        (head_count, head, head_indices, head_bytes, part),
+        "UPDATE batch_slices SET count = ?, kept = ?, indices = ?, bytes = ? WHERE id = ?",
+        (head_count, head, head_indices, head_bytes, piece),
     )
-    connection.execute("UPDATE examples SET y = ?, x = ? WHERE part = ?", (head_y, head_x, part))
+    connection.execute("UPDATE examples SET y = ?, x = ? WHERE batch_slice = ?", (head_y, head_x, piece))
     tail = connection.execute(
-        "INSERT INTO parts (learner, stream, sequence, first, count, kept, indices, dtype, bytes) "
+        "INSERT INTO batch_slices (learner, stream, sequence, first, count, kept, indices, dtype, bytes) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(learner, stream, sequence, first + head_count, count - head_count, kept - head, tail_indices, dtype),
             len(tail_x) + len(tail_y),
         ),
     ).lastrowid
-    connection.execute("INSERT INTO examples (part, y, x) VALUES (?, ?, ?)", (tail, tail_y, tail_x))
+    connection.execute("INSERT INTO examples (batch_slice, y, x) VALUES (?, ?, ?)", (tail, tail_y, tail_x))
     return head_bytes
 
 
@@ -292,28 +226,30 @@ def label_texts(connection: sqlite3.Connection, learner: int, ordinals: Ordinals
     return [label for ordinal, label in rows if ordinal in wanted]
 
 
-def open_parts(connection: sqlite3.Connection, stream: int) -> list[tuple[str, int, bytes, bytes]]:
-    """(dtype, examples, y, x) of a stream's open examples, in order: what a segmenter is rebuilt from."""
-    return connection.execute(
-        "SELECT p.dtype, p.kept, e.y, e.x FROM parts p JOIN examples e ON e.part = p.id "
+def open_slices(connection: sqlite3.Connection, stream: int) -> list[BatchSlice]:
+    """A stream's open examples, in order: what a segmenter is rebuilt from."""
+    rows = connection.execute(
+        "SELECT p.dtype, p.kept, e.y, e.x FROM batch_slices p JOIN examples e ON e.batch_slice = p.id "
         "WHERE p.stream = ? AND p.episode IS NULL AND p.kept > 0 ORDER BY p.sequence, p.first",
         (stream,),
-    ).fetchall()
+    )
+    return [BatchSlice(*row) for row in rows]
 
 
-def episode_parts(connection: sqlite3.Connection, episode: int) -> list[tuple[str, int, bytes, bytes]]:
+def episode_slices(connection: sqlite3.Connection, episode: int) -> list[BatchSlice]:
     """The same of a closed episode: what it is learned from."""
-    return connection.execute(
-        "SELECT p.dtype, p.kept, e.y, e.x FROM parts p JOIN examples e ON e.part = p.id "
+    rows = connection.execute(
+        "SELECT p.dtype, p.kept, e.y, e.x FROM batch_slices p JOIN examples e ON e.batch_slice = p.id "
         "WHERE p.episode = ? AND p.kept > 0 ORDER BY p.sequence, p.first",
         (episode,),
-    ).fetchall()
+    )
+    return [BatchSlice(*row) for row in rows]
 
 
 def account(connection: sqlite3.Connection, learner: int) -> Sequence[tuple[int, str, str, int, int, int]]:
-    """(episode number, its state, stream, sequence, first, count) of every part: what was learned from what."""
+    """(episode number, its state, stream, sequence, first, count) of every slice: what was learned from what."""
     return connection.execute(
-        "SELECT e.number, e.state, s.name, p.sequence, p.first, p.count FROM parts p JOIN episodes e "
+        "SELECT e.number, e.state, s.name, p.sequence, p.first, p.count FROM batch_slices p JOIN episodes e "
         "ON e.id = p.episode JOIN streams s ON s.id = p.stream WHERE p.learner = ? "
         "ORDER BY s.name, p.sequence, p.first",
         (learner,),

@@ -1,0 +1,77 @@
+"""What Prometheus reads of the learners: looked up when asked for, not counted on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from sharp_server.learners.registry import Registry
+from sharp_server.runtime.metrics import memory_of
+
+_GAUGES = {
+    "model_version": "Version that serves.",
+    "episodes_learned": "Episodes that it has learned.",
+    "unlearned_bytes": "Bytes taken and not learned.",
+    "lag_examples": "Examples of closed episodes not learned yet.",
+    "lag_seconds": "Since the oldest of those was closed.",
+    "stm_bytes": "Bytes of the short-term memory.",
+    "ltm_bytes": "Bytes of the long-term memory.",
+    "learn_streams": "Open Learn streams.",
+    "damaged_snapshots": "Snapshots found damaged.",
+}
+
+
+class LearnerGauges(Collector):
+    """Gauges of the learners, the trainer and the disk."""
+
+    def __init__(self, learners: Registry, trainer_pid: Callable[[], int], free_bytes: Callable[[], int]) -> None:
+        self._learners, self._trainer_pid, self._free_bytes = learners, trainer_pid, free_bytes
+
+    def describe(self) -> list[Metric]:
+        """Nothing by name: what there is depends on the learners."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything as it is now."""
+        gauges = {key: GaugeMetricFamily(f"sharp_{key}", text, labels=["learner"]) for key, text in _GAUGES.items()}
+        idle = GaugeMetricFamily("sharp_idle_units", "Idle units left.", labels=["learner", "layer"])
+        episodes = GaugeMetricFamily("sharp_episodes", "Episodes by state.", labels=["learner", "state"])
+        for served in self._learners:
+            waiting, parked, model = served.backlog.waiting(), served.backlog.parked(), served.model
+            memories = model.summary.memories if model.summary is not None else None
+            values = {
+                "model_version": model.version,
+                "episodes_learned": model.episodes,
+                "unlearned_bytes": served.backlog.bytes,
+                "lag_examples": sum(episode.examples for episode in waiting),
+                "lag_seconds": max(0.0, time.time() - min(e.closed for e in waiting)) if waiting else 0.0,
+                "stm_bytes": memories.stm_bytes if memories is not None else 0,
+                "ltm_bytes": memories.ltm_bytes if memories is not None else 0,
+                "learn_streams": served.streams,
+                "damaged_snapshots": served.damaged_snapshots,
+            }
+            for key, value in values.items():
+                gauges[key].add_metric([served.name], value)
+            training = 1 if served.episode is not None else 0
+            states = {
+                "waiting": len(waiting) - training,
+                "training": training,
+                "parked": len(parked),
+                "learned": model.episodes,
+            }
+            for state, count in states.items():
+                episodes.add_metric([served.name, state], count)
+            for layer in served.layers:
+                idle.add_metric([served.name, layer.name], layer.idle)
+        yield from gauges.values()
+        yield idle
+        yield episodes
+        memory = GaugeMetricFamily("sharp_memory_bytes", "Memory by process.", labels=["process"])
+        memory.add_metric(["front"], memory_of("self"))
+        pid = self._trainer_pid()
+        memory.add_metric(["trainer"], memory_of(str(pid)) if pid else 0)
+        yield memory
+        yield GaugeMetricFamily("sharp_disk_free_bytes", "Room on the data folder's disk.", self._free_bytes())

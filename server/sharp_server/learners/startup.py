@@ -1,0 +1,138 @@
+"""Taking up everything that is in the data folder.
+
+Start-up trusts nothing on disk: the newest snapshot that is sound serves, and whatever was lost is logged, counted and
+shown in the status.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from sharp_engine import SharpError, SnapshotVersionError
+from sharp_server.config.model import ServerConfig
+from sharp_server.errors import redact
+from sharp_server.learners.damage import DamageLog
+from sharp_server.learners.registry import Registry
+from sharp_server.learners.restoring import Restoring
+from sharp_server.learners.served_learner import ServedLearner
+from sharp_server.learners.settings import stored_label_kind
+from sharp_server.prediction.model import Model, load_learner, model_of
+from sharp_server.runtime.threads import BackgroundThread
+from sharp_server.storage import recovery
+from sharp_server.storage.data_folder import QUARANTINE_PREFIX, DataFolder
+from sharp_server.storage.interface import Storage, UnsupportedFormatError
+from sharp_server.storage.manifest import manifest_of, write_manifest
+from sharp_server.storage.records import FoundLearner, LearnerRow, SnapshotRow
+from sharp_server.training.publisher import Publisher
+
+log = logging.getLogger(__name__)
+
+
+class StartUp:
+    """Fills the registry, once."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        folder: DataFolder,
+        storage: Storage,
+        registry: Registry,
+        publisher: Publisher,
+        restoring: Restoring,
+        damage: DamageLog,
+        thread: BackgroundThread,
+    ) -> None:
+        self._config, self._folder, self._storage, self._registry = config, folder, storage, registry
+        self._publisher, self._restoring, self._damage, self._thread = publisher, restoring, damage, thread
+
+    async def load(self) -> None:
+        """Take up everything, and leave what a crash left behind."""
+        await self._open_journal()
+        rows = await self._storage.learners()
+        kept = {row.uid: {snapshot.name for snapshot in await self._storage.snapshots(row.id)} for row in rows}
+        swept = await self._thread.run_in_thread(self._folder.sweep, kept)
+        if swept:
+            log.info("%d files that a crash left behind were deleted", swept)
+        for row in rows:
+            try:
+                await self._prepare_folder(row)
+                self._registry.add(await self._take_up(row))
+            except (ValueError, KeyError, TypeError, SharpError) as error:
+                detail = f"its record in the journal is damaged: {redact(error)}"
+                await self._damage.note(row.name, "", row.version, 0, detail)
+        await self._publisher.erase_if_possible()
+
+    async def _open_journal(self) -> None:
+        opening = await self._storage.open()
+        if opening.begun_anew:
+            await self._recover(opening.begun_anew, opening.set_aside)
+        for loss in opening.losses:
+            await self._damage.note("", "", 0, 0, loss)
+
+    async def _recover(self, why: str, set_aside: bool) -> None:
+        """The journal is new: whoever has snapshots comes back as they hold it."""
+        found, unknown = await self._thread.run_in_thread(self._find)
+        if not found and not unknown and not set_aside:
+            return  # a new server
+        await self._storage.enter(found)
+        detail = f"{why}; {len(found)} learners came back from their snapshots, what was not learned yet is lost"
+        await self._damage.note("", "", 0, 0, detail)
+
+    def _find(self) -> tuple[list[FoundLearner], int]:
+        found, unknown_folders = recovery.find(self._folder, stored_label_kind)
+        for folder in unknown_folders:
+            folder.rename(self._folder.path / f"{QUARANTINE_PREFIX}{int(time.time())}-{folder.name}")
+        for learner in found:
+            self._folder.clear_work(learner.uid)
+        return found, len(unknown_folders)
+
+    async def _prepare_folder(self, row: LearnerRow) -> None:
+        manifest = await manifest_of(self._storage, row)
+
+        def prepare() -> None:
+            self._folder.make_learner(row.uid)
+            write_manifest(self._folder.of_learner(row.uid), manifest)
+
+        await self._thread.run_in_thread(prepare)
+
+    async def _take_up(self, row: LearnerRow) -> ServedLearner:
+        served = ServedLearner(row)
+        served.classes.load(await self._storage.classes(row.id))
+        nbytes, open_examples = await self._storage.unlearned_totals(row.id)
+        served.backlog.load(await self._storage.unlearned_episodes(row.id), nbytes, open_examples)
+        if row.version:
+            await self._take_up_model(served, row)
+        return served
+
+    async def _take_up_model(self, served: ServedLearner, row: LearnerRow) -> None:
+        """Serve the newest sound snapshot; one that is older than the newest is served under a new number."""
+        lost: list[tuple[SnapshotRow, str]] = []
+        for snapshot in await self._in_order(row):
+            path = self._folder.snapshot(served.uid, snapshot.name)
+            try:
+                learner = await self._thread.run_in_thread(
+                    load_learner, path, snapshot.sha256, self._config.predictor.device
+                )
+            except SnapshotVersionError as error:
+                raise UnsupportedFormatError(f"{served.name}: {error}: start the server that wrote it") from None
+            except (SharpError, OSError) as error:
+                lost.append((snapshot, redact(error)))
+                await self._damage.mark(served, snapshot)
+                continue
+            model = await self._thread.run_in_thread(model_of, learner, row.version)
+            served.serve(model, (snapshot.name, snapshot.sha256))
+            if snapshot.id != row.head:
+                await self._restoring.serve_older(served, learner, snapshot)
+            break
+        else:
+            log.error("%s: no snapshot is sound; nothing serves", served.name)
+            served.serve(Model(version=row.version), None)
+        for snapshot, why in lost:
+            detail = f"snapshot of version {snapshot.version} is damaged: {why}"
+            await self._damage.note(served.name, snapshot.name, snapshot.version, served.model.version, detail)
+
+    async def _in_order(self, row: LearnerRow) -> list[SnapshotRow]:
+        """The head first, then whatever this learner itself has been, newest first; what was imported comes last."""
+        snapshots = [snapshot for snapshot in await self._storage.snapshots(row.id) if not snapshot.damaged]
+        return sorted(snapshots, key=lambda s: (s.id != row.head, s.origin == "imported", -s.version, -s.id))

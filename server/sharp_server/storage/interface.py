@@ -1,0 +1,228 @@
+"""The one interface to what is durable: every operation of the journal, each complete or without effect.
+
+An implementation promises: an awaited operation has reached the disk; operations of one caller happen in the order of
+their calls; one that is refused leaves nothing behind; an operation that finds no room raises `JournalUnavailable` and
+may be tried again. `tests/server/storage/test_contract.py` holds every implementation to that. Nobody above this
+package may know which implementation it has.
+
+Refusals are `RpcError`s, so that a caller can pass them on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sharp_server.storage.records import (
+    Arrival,
+    BatchSlice,
+    CorruptionEvent,
+    EpisodeRow,
+    Forgotten,
+    FoundLearner,
+    LearnerRow,
+    NewLearner,
+    NewSnapshot,
+    NewVersion,
+    Published,
+    SnapshotRow,
+    StreamRow,
+)
+
+
+class UnsupportedFormatError(RuntimeError):
+    """What is on disk was written by another version of the server, and is sound as far as anybody can tell."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What was found when the journal was opened."""
+
+    begun_anew: str = ""
+    """Why there is a new, empty journal, in words for the operator; empty: it is the one of before."""
+    set_aside: bool = False
+    """Whether one that could not be used was set aside."""
+    losses: tuple[str, ...] = ()
+    """What of the one of before could not be read, in words for the operator."""
+
+
+class ExampleSource(Protocol):
+    """Reads the raw examples of episodes, in a process of its own: it is handed over by pickle."""
+
+    def read(self, episode: int) -> list[BatchSlice]:
+        """The examples of a closed episode, in the order in which they came."""
+        ...
+
+
+class Storage(Protocol):
+    """The journal."""
+
+    async def open(self) -> Opening:
+        """Open or make it. One that is damaged beyond use is set aside and begun anew."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what waits and close it."""
+        ...
+
+    def example_source(self) -> ExampleSource:
+        """How the trainer's process gets at raw examples."""
+        ...
+
+    async def erase(self) -> bool:
+        """Make sure that nothing deleted is left on disk. False: a reader holds it still."""
+        ...
+
+    # ---- streams: what arrives --------------------------------------------------------------------------------------
+
+    async def open_stream(self, learner: int, name: str, boundaries: str) -> StreamRow:
+        """Take up a stream, or make it; other boundaries than before are refused."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until more may be appended."""
+        ...
+
+    def append(self, arrival: Arrival) -> asyncio.Future[list[EpisodeRow]]:
+        """Keep a batch as the very next one of its stream; gives the episodes that are closed by it."""
+        ...
+
+    def close_episode(self, learner: int, stream: int, sequence: int) -> asyncio.Future[list[EpisodeRow]]:
+        """Keep a producer's mark: all open examples become an episode. Gives none if there were none."""
+        ...
+
+    async def open_slices(self, stream: int) -> list[BatchSlice]:
+        """A stream's open examples, in order."""
+        ...
+
+    async def episodes_of_stream(self, stream: int, after_sequence: int, limit: int) -> list[EpisodeRow]:
+        """The newest `limit` episodes that end after a sequence number, in order."""
+        ...
+
+    async def empty_marks(self, stream: int, after_sequence: int, limit: int) -> list[int]:
+        """Sequence numbers of the newest `limit` marks after a number that closed nothing, in order."""
+        ...
+
+    # ---- episodes: what becomes of them -----------------------------------------------------------------------------
+
+    async def unlearned_episodes(self, learner: int) -> list[EpisodeRow]:
+        """Episodes that wait or are parked."""
+        ...
+
+    async def unlearned_totals(self, learner: int) -> tuple[int, int]:
+        """Bytes that are not learned yet, and examples that are in no episode yet."""
+        ...
+
+    async def begin(self, episode: int) -> int:
+        """A try begins; gives how many began since a phase was last finished."""
+        ...
+
+    async def advance(self, episode: int) -> None:
+        """A phase was finished: what failed before counts no more."""
+        ...
+
+    async def excuse(self, episode: int) -> None:
+        """A try came to nothing for no fault of the episode."""
+        ...
+
+    async def fail(self, episode: int) -> int:
+        """A try failed; gives how many have."""
+        ...
+
+    async def park(self, episode: int, reason: str, detail: str) -> EpisodeRow:
+        """Set a waiting episode aside with its reason."""
+        ...
+
+    async def retry(self, learner: int, number: int) -> EpisodeRow:
+        """Put a parked episode at the end of the queue."""
+        ...
+
+    async def discard(self, learner: int, number: int) -> EpisodeRow:
+        """Give up a parked episode and delete its examples; gives it as it was."""
+        ...
+
+    async def learned(self, episode: int, version: NewVersion, statistics: bytes) -> Published:
+        """Record the version that holds an episode and delete its examples, in one transaction."""
+        ...
+
+    # ---- learners ---------------------------------------------------------------------------------------------------
+
+    async def learners(self) -> list[LearnerRow]:
+        """All learners by name."""
+        ...
+
+    async def create_learner(self, new: NewLearner, limit: int) -> LearnerRow:
+        """Make a learner, if its name is free and there are fewer than `limit`."""
+        ...
+
+    async def delete_learner(self, learner: int) -> None:
+        """Delete a learner with all it has."""
+        ...
+
+    async def enter(self, found: Sequence[FoundLearner]) -> None:
+        """Write learners that were found by their files into a new journal."""
+        ...
+
+    async def fix_inputs(self, learner: int, input_shape: str, label_kind: str | None) -> None:
+        """Fix a learner's input shape (JSON) and kind of labels."""
+        ...
+
+    async def classes(self, learner: int) -> list[tuple[int, str]]:
+        """(ordinal, label as JSON) of the classes that were met and not forgotten."""
+        ...
+
+    async def add_classes(self, learner: int, pairs: list[tuple[int, str]], next_class: int) -> None:
+        """Write down classes that a snapshot brought: (ordinal, label as JSON)."""
+        ...
+
+    async def forgotten(self, learner: int) -> dict[str, int]:
+        """Label as JSON → id of the newest snapshot that may still hold it."""
+        ...
+
+    def forget(self, learner: int, label: str) -> asyncio.Future[Forgotten]:
+        """Remove a class (label as JSON) from everything not learned yet, and remember that it was forgotten."""
+        ...
+
+    # ---- versions and snapshots -------------------------------------------------------------------------------------
+
+    def publish(
+        self, version: NewVersion, forget: str | None = None, remember: Sequence[str] = ()
+    ) -> asyncio.Future[Published]:
+        """Record a version with its snapshot; in the same transaction a class may be forgotten, others come back."""
+        ...
+
+    async def episodes_learned(self, learner: int) -> int:
+        """Episodes that a learner has learned in all, undone ones included."""
+        ...
+
+    async def add_snapshot(self, new: NewSnapshot, limit: int) -> SnapshotRow:
+        """Record a snapshot that is kept on request, if there are fewer than `limit` of those."""
+        ...
+
+    async def snapshots(self, learner: int) -> list[SnapshotRow]:
+        """A learner's snapshots, newest first."""
+        ...
+
+    async def snapshot(self, learner: int, name: str) -> SnapshotRow:
+        """One snapshot, or the refusal."""
+        ...
+
+    async def delete_snapshots(self, learner: int, names: list[str]) -> None:
+        """Delete the records of snapshots; their files are the caller's."""
+        ...
+
+    # ---- damage -----------------------------------------------------------------------------------------------------
+
+    async def mark_damaged(self, snapshot: SnapshotRow) -> None:
+        """Note that a snapshot's file is not what was written."""
+        ...
+
+    async def add_corruption_event(self, event: CorruptionEvent) -> None:
+        """Write down what was found damaged."""
+        ...
+
+    async def corruption_events(self) -> list[CorruptionEvent]:
+        """The newest hundred, newest first."""
+        ...

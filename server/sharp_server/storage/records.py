@@ -1,0 +1,268 @@
+"""What the journal holds, as plain values: what goes in and out of every `interface.Storage`.
+
+They are facts of the past: nothing here has behaviour, reads a file or knows of SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ordinals = NDArray[np.int32]
+Blob = bytes  # a field named `bytes` hides the type
+
+
+@dataclass(frozen=True)
+class StreamRow:
+    """A stream as it is on disk."""
+
+    id: int
+    boundaries: str
+    durable: int
+    open_examples: int
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A batch to be written."""
+
+    learner: int
+    stream: int
+    sequence: int
+    count: int
+    dtype: str
+    x: bytes
+    y: bytes
+    """int32 ordinals of the classes."""
+    new_classes: tuple[tuple[int, str], ...]
+    """(ordinal, label as JSON) of classes that are not known to be on disk yet."""
+    fixes: tuple[str, str] | None
+    """(input shape as JSON, kind of labels), where this batch fixes them."""
+    cuts: tuple[tuple[int, str], ...] = ()
+    """(length, closed by) of episodes that are complete with this batch, in order."""
+
+    @property
+    def bytes(self) -> int:
+        """What it counts towards the learner's limit."""
+        return len(self.x) + len(self.y)
+
+
+@dataclass(frozen=True)
+class EpisodeRow:
+    """An episode as it is on disk."""
+
+    id: int
+    learner: int
+    number: int
+    stream: int
+    stream_name: str
+    boundaries: str
+    """Of the stream: EXPLICIT or AUTOMATIC."""
+    state: str
+    position: int
+    closed_by: str
+    first_sequence: int
+    last_sequence: int
+    last_batch_examples: int
+    examples: int
+    bytes: int
+    classes: tuple[str, ...]
+    """Labels as JSON."""
+    closed: float
+    attempts: int
+    starts: int
+    reason: str
+    detail: str
+    finished_at: float
+    """When it was learned, parked or discarded; 0: it waits."""
+    version: int
+    episodes_learned: int
+    statistics: Blob
+
+
+@dataclass(frozen=True)
+class BatchSlice:
+    """Examples of one batch that lie together in one episode, or are open."""
+
+    dtype: str
+    count: int
+    y: bytes
+    """int32 ordinals of the classes."""
+    x: bytes
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What forgetting a class removed from the journal."""
+
+    examples: int
+    bytes: int
+    open_examples: int
+    discarded: tuple[EpisodeRow, ...]
+
+
+@dataclass(frozen=True)
+class LearnerRow:
+    """A learner as it is on disk."""
+
+    id: int
+    name: str
+    uid: str
+    config: bytes
+    settings: str
+    input_shape: str | None
+    label_kind: str | None
+    created: float
+    version: int
+    head: int | None
+    damaged: int
+    next_class: int
+
+
+@dataclass(frozen=True)
+class NewLearner:
+    """A learner to be made."""
+
+    name: str
+    uid: str
+    config: bytes
+    """sharp.v1.LearnerConfig as it was given."""
+    settings: str
+    """The engine's config, JSON."""
+    input_shape: str | None
+    """JSON."""
+    label_kind: str | None
+
+
+@dataclass(frozen=True)
+class SnapshotRow:
+    """A snapshot as it is on disk."""
+
+    id: int
+    learner: int
+    name: str
+    version: int
+    episodes: int
+    classes: str
+    origin: str
+    created: float
+    size: int
+    sha256: bytes
+    note: str
+    damaged: int
+    learned_before: int
+
+
+@dataclass(frozen=True)
+class NewSnapshot:
+    """A snapshot whose file is in its place."""
+
+    learner: int
+    name: str
+    version: int
+    episodes: int
+    classes: str
+    """JSON."""
+    origin: str
+    size: int
+    sha256: bytes
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class NewVersion:
+    """A version that is to serve, with the automatic snapshot that holds it."""
+
+    snapshot: NewSnapshot
+    cause: str
+    """learned, forgotten, restored, damaged."""
+    keep: int
+    """Automatic snapshots to keep."""
+    episode: int | None = None
+
+    @property
+    def version(self) -> int:
+        """Its number."""
+        return self.snapshot.version
+
+    @property
+    def episodes(self) -> int:
+        """Episodes it has learned."""
+        return self.snapshot.episodes
+
+
+@dataclass(frozen=True)
+class Published:
+    """What recording a version came to."""
+
+    replaced: tuple[str, ...]
+    """Names of older automatic snapshots whose files are to be deleted."""
+    forgotten: Forgotten | None = None
+    """What was removed with a class that was forgotten in the same transaction."""
+
+
+@dataclass(frozen=True)
+class CorruptionEvent:
+    """Something that was found damaged on disk, for the operator."""
+
+    learner: str
+    """Empty: the journal itself."""
+    snapshot: str
+    lost_version: int
+    serving_version: int
+    detail: str
+    time: float = 0.0
+    """Given by the journal."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Who a learner is, as the file beside its snapshots says."""
+
+    name: str
+    config: str
+    """sharp.v1.LearnerConfig as it was given, in hex."""
+    settings: str
+    """The engine's config, JSON."""
+    created: float
+    forgotten: dict[str, list[str]] = field(default_factory=dict)
+    """Label as JSON → names of the snapshots that may still hold it."""
+
+
+@dataclass(frozen=True)
+class FoundSnapshot:
+    """A file of a snapshot, and the learner in it if it is sound."""
+
+    name: str
+    origin: str
+    version: int
+    created: float
+    size: int
+    sha256: bytes
+    episodes: int = 0
+    held: tuple[Any, ...] = ()
+    """Classes that its memories hold."""
+    sound: bool = False
+
+
+@dataclass(frozen=True)
+class FoundLearner:
+    """A folder of snapshots that is a learner."""
+
+    uid: str
+    manifest: Manifest
+    snapshots: tuple[FoundSnapshot, ...]
+    """In the order in which they were made."""
+    input_shape: str | None
+    """JSON."""
+    label_kind: str | None
+    labels: tuple[Any, ...]
+
+    @property
+    def head(self) -> FoundSnapshot | None:
+        """The snapshot of the newest version; None: nothing was learned yet."""
+        own = [snapshot for snapshot in self.snapshots if snapshot.origin != "imported"]
+        return max(own, key=lambda s: (s.version, s.origin == "automatic", s.created), default=None)

@@ -1,0 +1,255 @@
+"""What the trainer does: one episode at a time from the journal, a finished version as a file.
+
+It may die at any moment and loses nothing: after each phase it leaves a file from which the next trainer goes on. It
+never writes to the journal (the front does, when it hears that a version is in place) and never talks to a client.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sharp_engine as engine
+from sharp_engine import Label, Learner, Progress
+from sharp_server.errors import disk_is_full, redact
+from sharp_server.prediction.summary import summarize, summarize_layers
+from sharp_server.runtime import malloc
+from sharp_server.storage.data_folder import SUFFIX, sha256_of, sync_folder
+from sharp_server.storage.interface import ExampleSource
+from sharp_server.storage.records import BatchSlice
+from sharp_server.training.portable_config import without_paths
+from sharp_server.training.protocol import (
+    Command,
+    Failed,
+    Job,
+    Learned,
+    PhaseDone,
+    Progressed,
+    Ready,
+    Report,
+    Started,
+    Stop,
+    Stopped,
+    Train,
+)
+
+log = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_REPORTS = 0.3
+_SECONDS_BETWEEN_RETURNS = 10.0
+"""Freed memory is given back after an episode, but not after each of many small ones: it would be asked for again."""
+_REPORTED = ("step", "phase-started", "phase-ended", "epoch-ended")
+
+
+class Trainer:
+    """Serves the commands of the front, one after the other."""
+
+    def __init__(self, pipe: Connection, examples: ExampleSource, device: str) -> None:
+        self._pipe, self._examples, self._device = pipe, examples, device
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._cancel = threading.Event()
+        self._sending = threading.Lock()
+        self._returned = 0.0
+
+    def serve(self) -> None:
+        """Work until asked to stop."""
+        threading.Thread(target=self._listen, name="pipe", daemon=True).start()
+        self._send(Ready(os.getpid()))
+        while not isinstance(command := self._commands.get(), Stop):
+            if isinstance(command, Train):
+                self._train(command.job)
+                self._return_memory()
+
+    def _return_memory(self) -> None:
+        if time.monotonic() - self._returned >= _SECONDS_BETWEEN_RETURNS:
+            malloc.return_freed_memory()
+            self._returned = time.monotonic()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                command: Command = self._pipe.recv()
+            except (EOFError, OSError):
+                os._exit(1)  # the front is gone: nobody could take what is being made
+            if isinstance(command, Train):
+                self._cancel.clear()
+            else:
+                self._cancel.set()
+            self._commands.put(command)
+
+    def _send(self, report: Report) -> None:
+        try:
+            with self._sending:
+                self._pipe.send(report)
+        except BrokenPipeError:
+            os._exit(1)  # the front is gone, as in `_listen`
+
+    def _train(self, job: Job) -> None:
+        try:
+            self._send(self._learn(job))
+        except engine.Cancelled:
+            self._send(Stopped(job.episode))
+        except BaseException as error:  # whatever it is: the front decides about tries and parking
+            reason, lasting = _reason(error)
+            log.warning("episode %d of %s failed: %s: %s", job.number, job.learner, type(error).__name__, error)
+            self._send(Failed(job.episode, reason, _detail(error), lasting))
+            if not isinstance(error, Exception):
+                raise
+
+    def _learn(self, job: Job) -> Learned:
+        slices = self._examples.read(job.episode)
+        x, y = joined(slices, job.input_shape), labels_of(slices, job.labels)
+        learner = _resumed(job, self._device) or _begun(job, self._device)
+        _set_options(learner, learner.config.with_options({"stream.blurry": job.blurry}))
+        observer = _Observer(job, learner, self._send)
+        if learner.running is not None:
+            report = learner.resume_episode(x, y, observer=observer, cancel=self._cancel)
+        else:
+            report = learner.learn_episode(x, y, observer=observer, cancel=self._cancel)
+        _set_options(learner, without_paths(learner.config))
+        learner.save(job.out, pending=False)
+        return Learned(job.episode, report, summarize(learner))
+
+
+class _Observer:
+    """Passes on what the engine reports of an episode, and keeps every finished phase."""
+
+    def __init__(self, job: Job, learner: Learner, send: Callable[[Report], None]) -> None:
+        self._job, self._learner, self._send = job, learner, send
+        running, phases = learner.running, learner.config.training.phases
+        self._seconds_before = running.seconds if running is not None else 0.0
+        self._examples = 0
+        self._last = 0.0
+        begun_at = running.phases_done if running is not None else 0
+        send(Started(job.episode, min(begun_at + 1, phases), phases))
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.event == "phase-ended":
+            _keep(self._job, self._learner, progress.phase)
+            self._send(PhaseDone(self._job.episode, summarize_layers(self._learner)))
+        now = time.monotonic()
+        if progress.event in _REPORTED and now - self._last >= _SECONDS_BETWEEN_REPORTS:
+            self._last = now
+            self._send(self._progressed(progress))
+
+    def _progressed(self, progress: Progress) -> Progressed:
+        rate = progress.examples_per_second or 0.0
+        trained = round(rate * (progress.seconds - self._seconds_before))
+        since, self._examples = max(0, trained - self._examples), trained
+        return Progressed(
+            episode=self._job.episode,
+            phase=progress.phase,
+            phases=progress.phases,
+            epoch=progress.epoch,
+            epochs=progress.epochs,
+            loss=progress.loss,
+            examples=since,
+            examples_per_second=rate,
+            fraction=min(1.0, max(0.0, _fraction(progress))),
+            seconds_left=progress.seconds_left,
+        )
+
+
+def _fraction(progress: Progress) -> float:
+    """How much of the episode is done: by time where that is known, else by phases and epochs."""
+    if progress.seconds_left is not None and progress.seconds + progress.seconds_left > 0:
+        return progress.seconds / (progress.seconds + progress.seconds_left)
+    done = progress.phases and (progress.phase - (progress.event != "phase-ended")) / progress.phases
+    within = progress.epoch / progress.epochs / progress.phases if progress.epochs else 0.0
+    return done + (within if progress.event == "epoch-ended" else 0.0)
+
+
+def _set_options(learner: Learner, config: engine.LearnerConfig) -> None:
+    """Give a learner another config for this episode, or for the file that it is saved to.
+
+    The engine has no call for it yet; this is the only place that changes a learner from outside.
+    """
+    learner.config = config
+
+
+def _begun(job: Job, device: str) -> Learner:
+    """The learner as it is before the episode."""
+    if job.base is None:
+        return Learner(job.config.with_options({"device": device}))
+    if sha256_of(job.base.path) != job.base.sha256:
+        raise engine.SnapshotError("the version to start from is damaged on disk")
+    return Learner.load(job.base.path, device=device)
+
+
+def _resumed(job: Job, device: str) -> Learner | None:
+    """The learner as it was after the last finished phase of this episode, if there is a sound file of it."""
+    for path in sorted(job.work.glob(f"{job.stem}-*{SUFFIX}"), reverse=True):
+        digest = path.name.removesuffix(SUFFIX).rsplit("-", 1)[-1]
+        try:
+            if sha256_of(path).hex() == digest:
+                learner = Learner.load(path, device=device)
+                if learner.running is not None:
+                    return learner
+        except (engine.SharpError, OSError) as error:
+            log.warning("a half-learned episode of %s can't be used: %s", job.learner, error)
+        path.unlink(missing_ok=True)
+    return None
+
+
+def _keep(job: Job, learner: Learner, phase: int) -> None:
+    """Leave a file from which the episode can go on after this phase; its name holds its own checksum."""
+    draft = job.work / f".{job.uid}-draft{SUFFIX}"
+    try:
+        learner.save(draft, pending=False)
+        kept = job.work / f"{job.stem}-{phase:04d}-{sha256_of(draft).hex()}{SUFFIX}"
+        draft.rename(kept)
+        sync_folder(job.work)
+    except OSError as error:
+        if not disk_is_full(error):
+            raise
+        log.warning("phase %d of episode %d could not be kept: %s", phase, job.number, error.strerror)
+        return
+    for older in job.work.glob(f"{job.stem}-*{SUFFIX}"):
+        if older != kept:
+            older.unlink(missing_ok=True)
+
+
+def labels_of(slices: list[BatchSlice], labels: dict[int, Label]) -> list[Label]:
+    """The label of each example."""
+    return [labels[ordinal] for piece in slices for ordinal in np.frombuffer(piece.y, np.int32).tolist()]
+
+
+def joined(slices: list[BatchSlice], shape: tuple[int, ...]) -> NDArray[np.uint8 | np.float32]:
+    """The values of slices as one array: bytes stay bytes where all slices are, else numbers of 0 to 1."""
+    arrays: list[NDArray[np.uint8 | np.float32]] = [
+        np.frombuffer(piece.x, np.uint8 if piece.dtype == "u1" else "<f4").reshape(piece.count, *shape)
+        for piece in slices
+    ]
+    if len({array.dtype for array in arrays}) > 1:
+        arrays = [array.astype(np.float32) / np.float32(255) if array.dtype == np.uint8 else array for array in arrays]
+    return np.concatenate(arrays) if arrays else np.zeros((0, *shape), np.uint8)
+
+
+def _reason(error: BaseException) -> tuple[str, bool]:
+    """(ParkReason without its prefix, or DISK_FULL; whether another try is in vain)."""
+    if isinstance(error, engine.NonFiniteLossError):
+        return "NON_FINITE_LOSS", False
+    if isinstance(error, engine.NoPositivePairError):
+        return "NO_POSITIVE_PAIR", True
+    if isinstance(error, engine.SilentNetworkError):
+        return "SILENT_NETWORK", False
+    if disk_is_full(error):
+        return "DISK_FULL", False
+    text = str(error).lower()
+    if isinstance(error, MemoryError) or "can't allocate" in text or "out of memory" in text or "alloc" in text:
+        return "OUT_OF_MEMORY", False
+    return "ENGINE_ERROR", False
+
+
+def _detail(error: BaseException) -> str:
+    """One sentence for people, without paths or examples."""
+    text = (str(error).splitlines() or [""])[0]
+    return redact(f"{type(error).__name__}: {text}" if text else type(error).__name__)

@@ -1,0 +1,157 @@
+"""What the front and the trainer say to each other: one frozen dataclass per message, through one pipe.
+
+    front → trainer   Train, Pause, Stop
+    trainer → front   Ready, then per episode Started, Progressed, PhaseDone …, and one of Learned, Failed, Stopped
+
+`Died` is what the front says to itself when the pipe breaks. Messages hold plain values only: never a tensor, never an
+example, never a handle. Both ends are the same version of this file: the front starts the trainer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sharp_engine import EpisodeReport, Label, LearnerConfig
+from sharp_server.prediction.summary import LayerSummary, Summary
+
+
+@dataclass(frozen=True)
+class BaseVersion:
+    """The version that an episode is learned on top of."""
+
+    path: Path
+    sha256: bytes
+
+
+@dataclass(frozen=True)
+class Job:
+    """An episode to be learned."""
+
+    learner: str
+    uid: str
+    episode: int
+    """Its id in the journal."""
+    number: int
+    base: BaseVersion | None
+    """Absent: a new learner."""
+    config: LearnerConfig
+    """Of a new learner."""
+    blurry: bool
+    """Whether its stream has no boundaries of its own: idle units are not re-initialised after it."""
+    input_shape: tuple[int, ...]
+    labels: dict[int, Label]
+    """By ordinal."""
+    work: Path
+    """Folder of half-learned episodes."""
+    stem: str
+    """Beginning of this episode's files there."""
+    out: Path
+    """Where the finished version goes."""
+
+
+# ---- front → trainer ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Train:
+    """Learn an episode."""
+
+    job: Job
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Stop the episode at its next step, and wait."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop the episode at its next step, and end."""
+
+
+Command = Train | Pause | Stop
+
+
+# ---- trainer → front ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The trainer takes work."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Started:
+    """An episode was taken up, in this phase."""
+
+    episode: int
+    phase: int
+    phases: int
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """How far an episode is."""
+
+    episode: int
+    phase: int
+    phases: int
+    epoch: int
+    epochs: int
+    loss: float | None
+    examples: int
+    """Trained since the last message like this; an example counts each time it is used."""
+    examples_per_second: float
+    fraction: float
+    """Of the whole episode, 0 to 1."""
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class PhaseDone:
+    """A phase was finished, and can be gone on from."""
+
+    episode: int
+    layers: tuple[LayerSummary, ...]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The finished version is in its place."""
+
+    episode: int
+    report: EpisodeReport
+    summary: Summary
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The try came to nothing."""
+
+    episode: int
+    reason: str
+    """A `ParkReason` without its prefix, or DISK_FULL."""
+    detail: str
+    lasting: bool
+    """Whether another try would fail in the same way."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The episode was stopped at a step, as asked."""
+
+    episode: int
+
+
+@dataclass(frozen=True)
+class Died:
+    """The trainer is gone."""
+
+    detail: str = "the training process died"
+
+
+Report = Ready | Started | Progressed | PhaseDone | Learned | Failed | Stopped
+Outcome = Learned | Failed | Stopped | Died

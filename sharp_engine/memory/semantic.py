@@ -1,0 +1,156 @@
+"""Semantic memory: what is known of classes as a whole, as sums that no later class can disturb.
+
+Per class the count and the mean of φ over all its examples; over all classes one pooled within-class scatter. They do
+not depend (but for rounding) on the order of examples, on where episodes end or on whether a class comes back, and a
+class's mean changes only by its own examples. No example can be read from them. Examples that were taught one by one
+wait as they are until the next `folded`, because a metric is made anew only then.
+
+It is a value: every change gives a new memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+_BLOCK = 1024
+"""Columns of the scatter per product: it is symmetric, so blocks below the diagonal are never computed."""
+
+
+@dataclass(frozen=True)
+class SemanticMemory:
+    """Counts, means and scatter, and what was taught since they were last summed."""
+
+    class_ids: tuple[int, ...]
+    counts: Tensor
+    """(classes,) int64, on the CPU"""
+    means: Tensor
+    """(classes, dimensions) float32"""
+    scatter: Tensor
+    """(dimensions, dimensions) float32: Σ (φ − μ)(φ − μ)ᵀ over all examples ever summed, each about its class's mean"""
+    freedom: int
+    """Degrees of freedom of the scatter: examples less classes, forgotten ones included."""
+    taught_ids: tuple[int, ...] = ()
+    """Class of every example taught since the last `folded`."""
+    taught: Tensor = torch.zeros(0, 0)
+    """(examples, dimensions) float32: φ of those examples"""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all sums; the scatter counts once per pair of dimensions."""
+        dimensions = len(self.scatter)
+        pairs = dimensions * (dimensions + 1) // 2
+        return 4 * (self.means.numel() + pairs + self.taught.numel()) + 8 * len(self.class_ids)
+
+    @property
+    def examples(self) -> dict[int, int]:
+        """How many examples of each class are known, taught ones included."""
+        counts = dict(zip(self.class_ids, self.counts.tolist(), strict=True))
+        for class_id in self.taught_ids:
+            counts[class_id] = counts.get(class_id, 0) + 1
+        return counts
+
+    def teach(self, phi: Tensor, class_ids: Iterable[int]) -> SemanticMemory:
+        """Take some examples φ (n, dimensions) in as they are."""
+        return replace(self, taught_ids=(*self.taught_ids, *class_ids), taught=torch.cat((self.taught, phi)))
+
+    def folded(self) -> SemanticMemory:
+        """With everything that was taught summed up."""
+        if not self.taught_ids:
+            return self
+        ids = torch.tensor(self.taught_ids)
+        return replace(self, taught_ids=(), taught=self.taught[:0]).learn([(self.taught, ids)])
+
+    def learn(self, batches: Iterable[tuple[Tensor, Tensor]]) -> SemanticMemory:
+        """Sum up examples: batches of φ (n, dimensions) and class ids (n,)."""
+        sums = _Sums(self)
+        for phi, ids in batches:
+            sums.add(phi, ids)
+        return sums.memory()
+
+    def forget(self, class_id: int) -> SemanticMemory:
+        """Drop a class's count, mean and taught examples; the pooled scatter holds no example of it."""
+        kept = [row for row, known in enumerate(self.class_ids) if known != class_id]
+        waiting = [row for row, known in enumerate(self.taught_ids) if known != class_id]
+        return replace(
+            self,
+            class_ids=tuple(self.class_ids[row] for row in kept),
+            counts=self.counts[kept],
+            means=self.means[kept],
+            taught_ids=tuple(self.taught_ids[row] for row in waiting),
+            taught=self.taught[waiting],
+        )
+
+
+def empty_semantic_memory(dimensions: int, device: torch.device) -> SemanticMemory:
+    """Knows nothing yet."""
+    nothing = torch.zeros(0, dimensions, device=device)
+    scatter = torch.zeros(dimensions, dimensions, device=device)
+    return SemanticMemory((), torch.zeros(0, dtype=torch.int64), nothing, scatter, 0, (), nothing)
+
+
+class _Sums:
+    """Sums in progress: every class about a provisional centre near its mean, so that nothing cancels."""
+
+    def __init__(self, memory: SemanticMemory) -> None:
+        self._memory = memory
+        self._row = {class_id: row for row, class_id in enumerate(memory.class_ids)}
+        self._centre = list(memory.means.unbind(0))
+        self._count = [0] * len(self._centre)
+        self._shift = [torch.zeros_like(mean, dtype=_double(mean.device)) for mean in self._centre]
+        self._scatter = memory.scatter.clone()
+
+    def add(self, phi: Tensor, ids: Tensor) -> None:
+        centred = torch.empty_like(phi)
+        ids = ids.to(phi.device)
+        for class_id in ids.unique().tolist():
+            members = ids == class_id
+            own = phi[members]
+            row = self._row.setdefault(class_id, len(self._row))
+            if row == len(self._centre):
+                self._centre.append(own.mean(0))
+                self._count.append(0)
+                self._shift.append(torch.zeros_like(own[0], dtype=_double(own.device)))
+            about = own - self._centre[row]
+            centred[members] = about
+            self._count[row] += len(own)
+            self._shift[row] = self._shift[row] + about.sum(0)
+        _add_products(self._scatter, centred)
+
+    def memory(self) -> SemanticMemory:
+        """Sums about the centres become sums about the means: n·δδᵀ less, δ from centre to mean."""
+        before = self._memory
+        known = len(before.class_ids)
+        counts = before.counts.tolist() + [0] * (len(self._row) - known)
+        means, corrections, freedom = [], [], before.freedom
+        for row, (old, new) in enumerate(zip(counts, self._count, strict=True)):
+            total = old + new
+            shift = (self._shift[row] / max(total, 1)).to(self._scatter.dtype)
+            means.append(self._centre[row] + shift)
+            corrections.append(shift * float(total) ** 0.5)
+            freedom += new - (1 if old == 0 and new else 0)
+            counts[row] = total
+        _add_products(self._scatter, torch.stack(corrections), -1.0)
+        lower = torch.tril(torch.ones_like(self._scatter, dtype=torch.bool), -1)
+        return replace(
+            before,
+            class_ids=tuple(self._row),
+            counts=torch.tensor(counts, dtype=torch.int64),
+            means=torch.stack(means),
+            scatter=torch.where(lower, self._scatter.T, self._scatter),
+            freedom=freedom,
+        )
+
+
+def _add_products(scatter: Tensor, rows: Tensor, factor: float = 1.0) -> None:
+    """Add factor · rowsᵀ·rows to the blocks on and above the diagonal."""
+    for start in range(0, len(scatter), _BLOCK):
+        stop = min(start + _BLOCK, len(scatter))
+        scatter[start:stop, start:].addmm_(rows[:, start:stop].T, rows[:, start:], alpha=factor)
+
+
+def _double(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64

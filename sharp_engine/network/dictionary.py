@@ -1,0 +1,117 @@
+"""A dictionary of image patches: a G that is made in seconds from the first episode's images, without their labels.
+
+Random patches are normalised, whitened and clustered into K directions; an image is described by how strongly each
+direction answers, in both signs, in each cell of a coarse grid (Coates, Lee and Ng, 2011). Patches look much the same
+in all images, so that two classes suffice to describe the next hundred. Once made it never changes.
+
+It is a convolution and two box filters, not an unfolding: with p a patch and w a whitened direction,
+w · (p − mean(p)) / deviation(p) = (conv(x, w) − mean(p) · Σw) / deviation(p).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sharp_engine.config import DictionaryConfig
+
+_CHUNK = 32
+"""Images per convolution: what lies between it and the pooling must stay near the processor."""
+
+_LEAST_LENGTH = 1e-6
+"""A direction shorter than this has lost all its patches and is drawn anew."""
+
+
+def patch_side(config: DictionaryConfig, shape: tuple[int, ...]) -> int:
+    """Side of the patches for images (channels, height, width): the configured one, or what fits."""
+    return min(config.patch, *shape[1:])
+
+
+def feature_count(config: DictionaryConfig, channels: int) -> int:
+    """How many features an image has."""
+    chosen = config.for_channels(channels)
+    assert chosen.atoms is not None and chosen.grid is not None
+    return 2 * chosen.atoms * chosen.grid**2
+
+
+@dataclass(frozen=True)
+class PatchDictionary:
+    """The directions, with normalisation and whitening folded into them."""
+
+    weight: Tensor
+    """(atoms, channels, side, side)"""
+    offset: Tensor
+    """(atoms,): the response of the mean patch."""
+    config: DictionaryConfig
+    """With atoms and grid chosen."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the directions."""
+        return sum(t.numel() * t.element_size() for t in (self.weight, self.offset))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Features of images x (n, channels, height, width): (n, 2 · atoms · grid²)."""
+        return torch.cat([self._features(part) for part in x.split(_CHUNK)])
+
+    def _features(self, x: Tensor) -> Tensor:
+        side, grid = self.weight.shape[-1], self.config.grid
+        assert grid is not None
+        mean = F.avg_pool2d(x.mean(1, keepdim=True), side, stride=1)  # (n, 1, h', w') of each patch
+        square = F.avg_pool2d((x * x).mean(1, keepdim=True), side, stride=1)
+        scale = (square - mean * mean).clamp_(min=0.0).add_(self.config.contrast_floor).rsqrt_()
+        response = F.conv2d(x, self.weight)  # (n, atoms, h', w')
+        response.sub_(mean * self.weight.sum((1, 2, 3))[:, None, None]).mul_(scale).sub_(self.offset[:, None, None])
+        cells = [
+            F.adaptive_avg_pool2d(F.relu(signed - self.config.threshold), grid) for signed in (response, -response)
+        ]
+        return torch.cat(cells, dim=1).flatten(1).sqrt_()  # the root makes their distributions less skewed
+
+
+@torch.no_grad()
+def learn_dictionary(x: Tensor, config: DictionaryConfig, generator: torch.Generator) -> PatchDictionary:
+    """Make a dictionary from preprocessed images x (n, channels, height, width), whatever their number."""
+    config = config.for_channels(x.shape[1])
+    side = patch_side(config, tuple(x.shape[1:]))
+    patches = _random_patches(x, side, config.patches, generator)  # (patches, values)
+    centred = patches - patches.mean(1, keepdim=True)
+    normal = centred * (centred.square().mean(1, keepdim=True) + config.contrast_floor).rsqrt()
+    mean = normal.mean(0)
+    values, vectors = torch.linalg.eigh((normal - mean).T @ (normal - mean) / len(normal))
+    whitening = (vectors * (values.clamp(min=0.0) + config.whitening_floor).rsqrt()) @ vectors.T
+    directions = _cluster((normal - mean) @ whitening, config, generator)  # (atoms, values)
+    folded = directions @ whitening  # whitening is symmetric
+    return PatchDictionary(folded.view(-1, x.shape[1], side, side).contiguous(), folded @ mean, config)
+
+
+def _random_patches(x: Tensor, side: int, count: int, generator: torch.Generator) -> Tensor:
+    n, channels, height, width = x.shape
+    draw = [torch.randint(most, (count,), generator=generator) for most in (n, height - side + 1, width - side + 1)]
+    image, top, left = (place.to(x.device) for place in draw)
+    offset = torch.arange(side, device=x.device)
+    rows = (top[:, None] + offset)[:, None, :, None]  # (patches, 1, side, 1)
+    columns = (left[:, None] + offset)[:, None, None, :]
+    channel = torch.arange(channels, device=x.device)[None, :, None, None]
+    return x[image[:, None, None, None], channel, rows, columns].flatten(1)
+
+
+def _cluster(patches: Tensor, config: DictionaryConfig, generator: torch.Generator) -> Tensor:
+    """Unit directions by spherical k-means; a patch and its negative belong together, as both signs are used."""
+    start = torch.randperm(len(patches), generator=generator)[: config.atoms].to(patches.device)
+    directions = _unit(patches[start], generator)
+    for _ in range(config.rounds):
+        response = patches @ directions.T  # (patches, atoms)
+        nearest = response.abs().argmax(1, keepdim=True)
+        weighted = patches * response.gather(1, nearest)
+        directions = _unit(torch.zeros_like(directions).index_add_(0, nearest.squeeze(1), weighted), generator)
+    return directions
+
+
+def _unit(directions: Tensor, generator: torch.Generator) -> Tensor:
+    """Of length one; those that have none are drawn at random."""
+    drawn = torch.randn(directions.shape, generator=generator).to(directions.device)
+    short = directions.norm(dim=1, keepdim=True) < _LEAST_LENGTH
+    return F.normalize(torch.where(short, drawn, directions), dim=1)

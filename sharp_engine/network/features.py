@@ -1,0 +1,72 @@
+"""What the learned metric compares: features that never change, and random ReLU features of them.
+
+A `Scale` gives every feature a mean of 0 and a deviation of 1 on the first examples ever seen, and is never changed
+again. The map φ(s) = (s, ReLU(R·s + b)) keeps s itself, so that a poor first scale costs little; R and b come from
+the learner's seed and are not stored.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_ENOUGH = 20
+"""From so many examples on, every feature has a mean and a deviation of its own."""
+
+_CONSTANT = 1e-6
+"""A feature whose deviation is smaller than this share of its size counts as constant."""
+
+_LARGEST = 5.0
+"""Random features see no value further out than this: a feature that was still at first must not drown the others."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean and deviation of every feature, from the first examples."""
+
+    mean: Tensor
+    """(features,)"""
+    deviation: Tensor
+    """(features,), positive"""
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Scaled features: (n, features)."""
+        return (features - self.mean) / self.deviation
+
+
+def learn_scale(features: Tensor) -> Scale:
+    """A scale from features (n, features) of whatever number of examples.
+
+    Few examples say nothing of each feature by itself: they give one deviation for all, and no mean.
+    """
+    size = features.square().mean().sqrt()
+    fallback = size if float(size) > 0 else torch.ones_like(size)
+    if len(features) < _ENOUGH:
+        return Scale(torch.zeros_like(features[0]), fallback.expand(features.shape[1]).clone())
+    mean, deviation = features.mean(0), features.std(0)
+    varies = deviation > _CONSTANT * features.abs().amax(0)
+    if bool(varies.any()):
+        fallback = deviation[varies].median()
+    return Scale(mean, torch.where(varies, deviation, fallback))
+
+
+class FeatureMap:
+    """φ: stable features, and random ReLU features of them."""
+
+    def __init__(self, features: int, random_features: int, seed: int, device: torch.device) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.dimensions = features + random_features
+        self._projection = (torch.randn(features, random_features, generator=generator) / math.sqrt(features)).to(
+            device
+        )
+        self._bias = torch.randn(random_features, generator=generator).to(device)
+
+    def __call__(self, s: Tensor) -> Tensor:
+        """φ of scaled features s: (n, dimensions)."""
+        if not len(self._bias):
+            return s
+        return torch.cat((s, F.relu(torch.addmm(self._bias, s.clamp(-_LARGEST, _LARGEST), self._projection))), dim=1)

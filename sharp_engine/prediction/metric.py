@@ -1,0 +1,226 @@
+"""The learned metric: how semantic memory compares.
+
+Features are whitened by the pooled within-class covariance, so that within every class they scatter alike in all
+directions. A class of n examples is then a Gaussian about its mean whose place is uncertain: along an axis on which
+class means vary by ψ it predicts mean m·nψ/(1 + nψ) and variance 1 + ψ/(1 + nψ), while everything seen predicts
+variance 1 + ψ. The score is the logarithm of the ratio of the two likelihoods (probabilistic linear discriminant
+analysis). For large n this is the nearest mean; a class of one example is not pushed away for being uncertain.
+
+The axes are those of the class means, each weighted by its count, with ψ less what the uncertainty of the means
+explains, and never below a floor for directions that no class has used yet. Directions beyond all axes tell nothing
+of which class an example is, only whether it is like anything seen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sharp_engine.config import MetricConfig
+from sharp_engine.memory.semantic import SemanticMemory
+
+_BLOCK = 16
+"""Single examples are whitened in blocks of this size, filled up with zeros: a product of one fixed shape gives the
+same bits whoever else is in the block, so that a learner that was loaded agrees with one that was taught."""
+
+_LEAST_VARIATION = 0.05
+"""Class means vary by at least this much per dimension: two classes of one example each say nothing of it."""
+
+_NEGLIGIBLE = 1e-10
+"""Axes along which class means vary by less than this share of the first axis are left out."""
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """The linear map after which every class scatters alike in all directions."""
+
+    matrix: Tensor
+    """(dimensions, dimensions) float32: v = φ · matrix"""
+    leverage: float
+    """What one example's squared deviation, whitened, adds to the covariance: for leaving it out again."""
+
+    def __call__(self, phi: Tensor) -> Tensor:
+        """Whitened examples: (n, dimensions)."""
+        return phi @ self.matrix
+
+    def rows(self, phi: Tensor) -> Tensor:
+        """The same, to bits that depend on nothing but each row."""
+        if not len(phi):
+            return phi
+        padded = torch.zeros(-(-len(phi) // _BLOCK) * _BLOCK, phi.shape[1], device=phi.device)
+        padded[: len(phi)] = phi
+        return torch.cat([part @ self.matrix for part in padded.split(_BLOCK)])[: len(phi)]
+
+
+def fit_whitening(memory: SemanticMemory, config: MetricConfig) -> Whitening:
+    """From the sums of a memory that has nothing waiting to be folded."""
+    device = memory.scatter.device
+    at = torch.device("cpu") if device.type == "mps" else device
+    scatter, means = memory.scatter.to(at, torch.float64), memory.means.to(at, torch.float64)
+    dimensions, freedom = len(scatter), memory.freedom
+    share = memory.counts.to(at, torch.float64)
+    share /= share.sum().clamp(min=1.0)
+    between = (share[:, None] * (means - share @ means).square()).sum(0)  # (dimensions,) variance of the class means
+    # Where classes say little or nothing of their own scatter, that of their means stands in.
+    variance = (scatter.diagonal() + between) / (freedom + 1)
+    variance = torch.where(variance > 0, variance, torch.ones_like(variance))
+    deviation = variance.sqrt()
+    alpha = 1.0
+    if freedom >= 2:
+        scatter = scatter.div_(freedom).div_(deviation[:, None]).div_(deviation[None, :])
+        alpha = min(1.0, config.shrinkage * _oracle_shrinkage(scatter, freedom))
+        covariance = scatter.mul_(1.0 - alpha)
+        covariance.diagonal().add_(alpha)
+    else:
+        covariance = torch.eye(dimensions, dtype=torch.float64, device=at)
+    factor = torch.linalg.cholesky(covariance)
+    inverse = torch.linalg.solve_triangular(factor, torch.diag(1.0 / deviation), upper=False)
+    return Whitening(inverse.T.to(device, torch.float32).contiguous(), (1.0 - alpha) / max(freedom, 1))
+
+
+def _oracle_shrinkage(covariance: Tensor, freedom: int) -> float:
+    """Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero, 2010) towards the diagonal's mean."""
+    dimensions = len(covariance)
+    trace, squares = float(covariance.trace()), float(covariance.square().sum())
+    spread = squares - trace**2 / dimensions
+    if spread <= 0:
+        return 1.0
+    return min(1.0, ((1 - 2 / dimensions) * squares + trace**2) / ((freedom + 1 - 2 / dimensions) * spread))
+
+
+@dataclass(frozen=True)
+class Means:
+    """Whitened class means, with what was taught since they were summed."""
+
+    class_ids: tuple[int, ...]
+    counts: Tensor
+    """(classes,) float64, on the CPU"""
+    means: Tensor
+    """(classes, dimensions) float32"""
+
+    def teach(self, v: Tensor, class_ids: tuple[int, ...]) -> Means:
+        """Move the means by single whitened examples v (n, dimensions), one after the other."""
+        ids, counts, means = list(self.class_ids), self.counts.tolist(), list(self.means.unbind(0))
+        for row, class_id in zip(v, class_ids, strict=True):
+            if class_id not in ids:
+                ids.append(class_id)
+                counts.append(0.0)
+                means.append(torch.zeros_like(row))
+            place = ids.index(class_id)
+            counts[place] += 1.0
+            means[place] = means[place] + (row - means[place]) / counts[place]
+        return Means(tuple(ids), torch.tensor(counts, dtype=torch.float64), torch.stack(means))
+
+
+def whitened_means(memory: SemanticMemory, whitening: Whitening) -> Means:
+    """Of everything a memory knows."""
+    summed = Means(memory.class_ids, memory.counts.to(torch.float64), whitening(memory.means))
+    return summed.teach(whitening.rows(memory.taught), memory.taught_ids) if memory.taught_ids else summed
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Whitened examples as scores need them."""
+
+    z: Tensor
+    """(n, axes)"""
+    rest: Tensor
+    """(n,) squared length beyond the axes"""
+
+
+class Metric:
+    """Scores of whitened examples: log-likelihood ratios of every class against everything seen."""
+
+    def __init__(self, known: Means, floor: float, noise: float) -> None:
+        """`noise`: variance of unseen examples about their class along the axes, where that of seen ones is 1."""
+        self.class_ids = known.class_ids
+        self.counts = known.counts
+        device = known.means.device
+        at = torch.device("cpu") if device.type == "mps" else device
+        means = known.means.to(at, torch.float64) / math.sqrt(noise)
+        weight = known.counts.to(at)
+        weight = weight / weight.sum()
+        centre = weight @ means
+        around = means - centre  # (classes, dimensions)
+        axes, variation = _axes(around, weight)
+        dimensions = means.shape[1]
+        if len(axes):  # less what the uncertainty of the means explains, spread over the axes they span
+            variation = variation - float((weight / known.counts.to(at)).sum()) * dimensions / len(axes)
+        total = max(float(variation.clamp(min=0.0).sum()), _LEAST_VARIATION * dimensions)
+        least = max(floor * total / dimensions, 1e-6)
+        psi = variation.clamp(min=least)  # (axes,)
+        n = known.counts.to(at)[:, None]
+        place = (around @ axes.T) * (n * psi / (1.0 + n * psi))  # (classes, axes)
+        variance = 1.0 + psi / (1.0 + n * psi)
+        everything = 1.0 + psi
+        # A score is z²·quadratic + z·linear + constant, and a part of the rest that is the same for all classes.
+        quadratic = 0.5 * (1.0 / everything - 1.0 / variance)  # (classes, axes)
+        linear = place / variance
+        constant = 0.5 * (everything.log() - variance.log() - place.square() / variance).sum(1)  # (classes,)
+        self.dimensions = dimensions
+        self.noise = noise
+        self.centre = (centre * math.sqrt(noise)).to(device, torch.float32)
+        self._axes = (axes / math.sqrt(noise)).T.to(device, torch.float32).contiguous()  # (dimensions, axes)
+        self._quadratic = quadratic.T.to(device, torch.float32).contiguous()
+        self._linear = linear.T.to(device, torch.float32).contiguous()
+        self._constant = constant.to(device, torch.float32)
+        self._places = (around @ axes.T).to(device, torch.float32)  # (classes, axes)
+        sure = 1.0 + least / (1.0 + float(known.counts.max()) * least)
+        self._rest_slope = 0.5 * (1.0 / (1.0 + least) - 1.0 / sure)
+        beyond = dimensions - len(psi)
+        self._rest_offset = 0.5 * beyond * (math.log1p(least) - math.log(sure))
+        self._seen = (1.0 / everything).to(device, torch.float32)  # (axes,)
+        self._seen_rest = 1.0 / (1.0 + least)
+        self._seen_constant = float(everything.log().sum()) + beyond * math.log1p(least)
+
+    def coordinates(self, v: Tensor) -> Coordinates:
+        """Of whitened examples v (n, dimensions)."""
+        around = v - self.centre
+        z = around @ self._axes
+        return Coordinates(z, (around.square().sum(1) / self.noise - z.square().sum(1)).clamp_(min=0.0))
+
+    def scores(self, at: Coordinates) -> Tensor:
+        """Log-likelihood ratios: (n, classes)."""
+        own = torch.addmm(self._constant, at.z, self._linear).addmm_(at.z.square(), self._quadratic)
+        return own + (at.rest * self._rest_slope + self._rest_offset)[:, None]
+
+    def distances(self, at: Coordinates, scores: Tensor) -> Tensor:
+        """Distances to classes, in the order of their scores: (n, classes).
+
+        Twice the negative log-likelihood per dimension, about 1 for an example of the class.
+        """
+        everything = at.z.square() @ self._seen + at.rest * self._seen_rest + self._seen_constant  # (n,)
+        return ((everything[:, None] - 2.0 * scores) / self.dimensions).clamp_(min=0.0)
+
+    def left_out(self, at: Coordinates, rows: Tensor, leverage: float) -> tuple[Coordinates, Tensor]:
+        """Coordinates of examples as a metric would see them that had not learned them, and which can be seen so.
+
+        Leaving an example out moves its class's mean away from it and widens the covariance along it; a rank-one
+        update of the inverse gives both. rows: (n,) the class of each, by its place in this metric.
+        """
+        n = self.counts.to(at.z.device, torch.float32)[rows]
+        off = at.z - self._places[rows]  # (n, axes) from the class's mean
+        factor = n / (n - 1.0).clamp(min=1.0)
+        seen = leverage * factor * (off.square().sum(1) + at.rest) * self.noise
+        remaining = (1.0 - seen).clamp(min=0.05)
+        z = self._places[rows] + off * (factor / remaining)[:, None]
+        return Coordinates(z, at.rest * factor.square() / remaining), n >= 2
+
+    def noise_along_axes(self, at: Coordinates, rows: Tensor) -> float:
+        """Mean squared deviation from the class's mean per axis, in this metric's unit."""
+        return float((at.z - self._places[rows]).square().mean())
+
+
+def _axes(around: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Axes of weighted means (classes, dimensions), and how much the means vary along each: at most classes − 1."""
+    weighted = around * weight.sqrt()[:, None]
+    values, vectors = torch.linalg.eigh(weighted @ weighted.T)
+    values, vectors = values.flip(0)[: max(len(around) - 1, 0)], vectors.flip(1)[:, : max(len(around) - 1, 0)]
+    if not len(values) or float(values[0]) <= 0:
+        return around[:0], values[:0]
+    kept = values > _NEGLIGIBLE * values[0]
+    values, vectors = values[kept], vectors[:, kept]
+    return (vectors.T @ weighted) / values.sqrt()[:, None], values

@@ -1,0 +1,190 @@
+"""Answers in the learned metric: which class mean is nearest, bent by corrections, joined by the network's vote.
+
+Immutable, like every predictor. `taught` gives a new one that shares everything that a few examples do not change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sharp_engine.config import MetricConfig
+from sharp_engine.errors import NothingLearnedError
+from sharp_engine.labels import Labels
+from sharp_engine.memory.episodic import EpisodicMemory
+from sharp_engine.memory.semantic import SemanticMemory
+from sharp_engine.network.features import FeatureMap
+from sharp_engine.network.preprocessing import Preprocessor
+from sharp_engine.prediction.answers import CHUNK, Predictor
+from sharp_engine.prediction.calibration import Calibration
+from sharp_engine.prediction.corrections import Corrections, fit_corrections
+from sharp_engine.prediction.metric import Means, Metric, Whitening, fit_whitening, whitened_means
+from sharp_engine.prediction.vote import VotePredictor
+
+
+@dataclass(frozen=True)
+class LearnedMetric:
+    """Everything that scores depend on, made from the memories; whoever has the same memories has the same bits."""
+
+    whitening: Whitening
+    means: Means
+    metric: Metric
+    corrections: Corrections
+
+    @classmethod
+    def fit(
+        cls,
+        semantic: SemanticMemory,
+        episodic: EpisodicMemory,
+        features: FeatureMap,
+        config: MetricConfig,
+        calibration: Calibration,
+        whitening: Whitening | None = None,
+        vote: VotePredictor | None = None,
+    ) -> LearnedMetric:
+        """From both memories.
+
+        `whitening`: one made from the same sums, which would only be made again. `vote`: the network's, which
+        corrections must outvote.
+        """
+        whitening = whitening or fit_whitening(semantic, config)
+        means = whitened_means(semantic, whitening)
+        metric = Metric(means, config.floor, calibration.noise)
+        place = {class_id: row for row, class_id in enumerate(metric.class_ids)}
+        rows = torch.tensor(
+            [place[class_id] for class_id in episodic.correction_ids], dtype=torch.int64, device=metric.centre.device
+        )
+        v = whitening.rows(features(episodic.corrections))
+        scores = metric.scores(metric.coordinates(v))
+        if vote is not None and calibration.weight and len(v):
+            scores = scores + calibration.weight * (vote.class_scores(episodic.corrections) @ voters(vote, metric))
+        corrections = fit_corrections(v - metric.centre, rows, scores, config.kernel_width, calibration.temperature)
+        return cls(whitening, means, metric, corrections)
+
+
+class MetricPredictor(Predictor):
+    """Answers from semantic and episodic memory."""
+
+    def __init__(
+        self,
+        preprocessor: Preprocessor,
+        features: FeatureMap,
+        learned: LearnedMetric,
+        episodic: EpisodicMemory,
+        calibration: Calibration,
+        labels: Labels,
+        episodes: int,
+        vote: VotePredictor | None,
+    ) -> None:
+        """`vote`: the network's, where it has a weight."""
+        if not learned.metric.class_ids:
+            raise NothingLearnedError("nothing was learned yet: there is no class to name")
+        super().__init__([labels.label(class_id) for class_id in learned.metric.class_ids])
+        self.episodes = episodes
+        self.learned = learned
+        self.calibration = calibration
+        self._preprocessor = preprocessor
+        self._features = features
+        self._episodic = episodic
+        self._vote = vote if calibration.weight else None
+        if self._vote is not None:
+            self._voters = voters(self._vote, learned.metric)
+        self._singles: _Singles | None = None
+
+    @torch.inference_mode()
+    def scores(self, x: Tensor) -> Tensor:
+        """Scores of classes for examples x (n, *input shape), in the order of `classes`: (n, classes)."""
+        return torch.cat([self._score(self._preprocessor(part))[2] for part in x.split(CHUNK)])
+
+    def _score(self, s: Tensor) -> tuple[Tensor, Any, Tensor]:
+        """Whitened examples around the centre, their coordinates and scores, from stable features s."""
+        metric = self.learned.metric
+        v = self.learned.whitening(self._features(s))
+        at = metric.coordinates(v)
+        scores = metric.scores(at)
+        around = v - metric.centre if len(self.learned.corrections.margins) else v
+        scores = self.learned.corrections.bend(scores, around)
+        if self._vote is not None:
+            assert self.calibration.weight is not None
+            scores = scores + self.calibration.weight * (self._vote.class_scores(s) @ self._voters)
+        return v, at, scores
+
+    def _answer(self, x: Tensor, top: int, memories: int, novelty: bool) -> dict[str, NDArray[Any]]:
+        metric = self.learned.metric
+        v, at, scores = self._score(self._preprocessor(x))
+        top = min(top, len(metric.class_ids))
+        order = scores.topk(max(top, 1), dim=1).indices  # (n, at least top)
+        distance = metric.distances(at, scores)  # (n, classes)
+        shares = self.calibration.shares(scores).gather(1, order).cpu().numpy()
+        distances = distance.gather(1, order).cpu().numpy()
+        classes = order.cpu().numpy()
+        answer = {"winner": classes[:, 0], "share": shares[:, 0], "distance": distances[:, 0]}
+        answer |= {"top": classes[:, :top], "top_share": shares[:, :top], "top_distance": distances[:, :top]}
+        answer |= self._nearest(v, distance, memories)
+        if novelty:
+            answer |= {"novelty": self.calibration.novelty(scores.amax(1)).cpu().numpy()}
+        return answer
+
+    def _nearest(self, v: Tensor, distance: Tensor, memories: int) -> dict[str, NDArray[Any]]:
+        """The nearest memories: class means, and single ones.
+
+        A single memory lies at half the squared distance between it and the example, as both scatter about their
+        class; it is never nearer than its class, so that the nearest memory is one of the class that is answered.
+        """
+        if not memories:
+            none = np.zeros((len(v), 0))
+            return {"memory": none.astype(np.int64), "memory_episode": none.astype(np.int64), "memory_distance": none}
+        if self._singles is None:
+            self._singles = _Singles.of(self._episodic, self.learned, self._features, self.episodes)
+        singles = self._singles
+        scale = 2.0 * self.learned.metric.noise * self.learned.metric.dimensions
+        apart = torch.cdist(v, singles.v).square_() / scale  # (n, singles)
+        apart = torch.maximum(apart, distance[:, singles.rows])
+        every = torch.cat((distance, apart), dim=1)
+        rows = torch.cat((torch.arange(distance.shape[1], device=v.device), singles.rows))
+        near, index = every.topk(min(memories, every.shape[1]), dim=1, largest=False)
+        return {
+            "memory": rows[index].cpu().numpy(),
+            "memory_episode": singles.episodes[index.cpu()].numpy(),
+            "memory_distance": near.cpu().numpy(),
+        }
+
+
+@dataclass(frozen=True)
+class _Singles:
+    """All single memories, whitened; made when somebody first asks for the nearest."""
+
+    v: Tensor
+    rows: Tensor
+    episodes: Tensor
+    """Of class means first (their class's newest), then of every single memory; on the CPU."""
+
+    @classmethod
+    def of(cls, memory: EpisodicMemory, learned: LearnedMetric, features: FeatureMap, episode: int) -> _Singles:
+        device = learned.metric.centre.device
+        place = {class_id: row for row, class_id in enumerate(learned.metric.class_ids)}
+        s = [c.features.float() for c in memory.classes] + [memory.corrections.to(device)]
+        rows = [place[c.class_id] for c in memory.classes for _ in c.features]
+        rows += [place[class_id] for class_id in memory.correction_ids]
+        newest = torch.full((len(place),), episode, dtype=torch.int64)
+        for c in memory.classes:
+            newest[place[c.class_id]] = c.episodes.max()
+        episodes = [newest, *(c.episodes for c in memory.classes), torch.tensor(memory.correction_episodes).long()]
+        v = [learned.whitening(features(part)) for part in s if len(part)]
+        nothing = torch.zeros(0, learned.metric.dimensions, device=device)
+        return cls(torch.cat((nothing, *v)), torch.tensor(rows, dtype=torch.int64, device=device), torch.cat(episodes))
+
+
+def voters(vote: VotePredictor, metric: Metric) -> Tensor:
+    """(classes of the vote, classes of the metric): which is which."""
+    place = {class_id: row for row, class_id in enumerate(metric.class_ids)}
+    matrix = torch.zeros(len(vote.class_ids), len(place), device=metric.centre.device)
+    for row, class_id in enumerate(vote.class_ids):
+        if class_id in place:
+            matrix[row, place[class_id]] = 1.0
+    return matrix

@@ -1,0 +1,197 @@
+"""The learned metric's part of a snapshot: what was fitted to the first examples, both memories, and calibration.
+
+    features.mean|deviation              the scale of stable features, once it is fitted
+    dictionary.weight|offset             the patch dictionary, where there is one
+    semantic.counts|means|taught         sums per class, and examples that wait to be summed up
+    semantic.scatter                     the upper triangle of the pooled scatter, row by row
+    episodic.{j}.features|episodes|held_out   representatives of class j
+    corrections.features                 corrections, oldest first
+    calibration.references               novelty of known examples, sorted
+
+With an episode in progress these are as they were before it began: what it adds is made again from its examples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from sharp_engine.errors import SnapshotError
+from sharp_engine.learner import Learner
+from sharp_engine.memory.episodic import EpisodicMemory, Representatives
+from sharp_engine.memory.semantic import SemanticMemory
+from sharp_engine.network.dictionary import PatchDictionary, patch_side
+from sharp_engine.network.features import Scale
+from sharp_engine.prediction.calibration import Calibration
+from sharp_engine.training.knowledge import Knowledge
+
+Count = Callable[[object], int]
+
+
+class TensorFile(Protocol):
+    """The file's tensors, given out only in the type and shape that is expected."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def take(self, name: str, dtype: torch.dtype | None, shape: tuple[int | None, ...]) -> Tensor:
+        """The tensor of that name, which is then gone from here."""
+        ...
+
+    def expect(self, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        """Raise unless there is one of just this type and shape; leave it here."""
+        ...
+
+
+def describe(learner: Learner) -> dict[str, Any] | None:
+    """Everything that is not a tensor, as JSON values; nothing for a learner without a metric."""
+    known = learner.knowledge
+    if known is None:
+        return None
+    calibration, semantic, episodic = known.calibration, known.semantic, known.episodic
+    return {
+        "class_ids": list(semantic.class_ids),
+        "taught_ids": list(semantic.taught_ids),
+        "freedom": semantic.freedom,
+        "representatives": [memories.class_id for memories in episodic.classes],
+        "correction_ids": list(episodic.correction_ids),
+        "correction_episodes": list(episodic.correction_episodes),
+        "calibration": {
+            "noise": calibration.noise,
+            "temperature": calibration.temperature,
+            "weight": calibration.weight,
+            "fruitless": calibration.fruitless,
+            "accuracy": calibration.accuracy,
+        },
+    }
+
+
+def tensors_of(learner: Learner) -> dict[str, Tensor]:
+    """Everything that is a tensor, by the name it has in the file."""
+    known, preprocessor = learner.knowledge, learner.preprocessor
+    if known is None:
+        return {}
+    semantic, episodic = known.semantic, known.episodic
+    tensors = {
+        "semantic.counts": semantic.counts,
+        "semantic.means": semantic.means,
+        "semantic.taught": semantic.taught,
+        "semantic.scatter": _triangle(semantic.scatter),
+        "corrections.features": episodic.corrections,
+        "calibration.references": known.calibration.references,
+    }
+    for j, memories in enumerate(episodic.classes):
+        parts = ("features", "episodes", "held_out")
+        tensors |= {f"episodic.{j}.{part}": getattr(memories, part) for part in parts}
+    if preprocessor.scale is not None:
+        scale = preprocessor.scale
+        tensors |= {"features.mean": scale.mean, "features.deviation": scale.deviation}
+    if preprocessor.dictionary is not None:
+        dictionary = preprocessor.dictionary
+        tensors |= {"dictionary.weight": dictionary.weight, "dictionary.offset": dictionary.offset}
+    return tensors
+
+
+def expect_dimensions(dimensions: int, tensors: TensorFile) -> None:
+    """Raise unless the file holds a scatter of so many dimensions: nothing of that size is made before."""
+    tensors.expect("semantic.scatter", torch.float32, (dimensions * (dimensions + 1) // 2,))
+
+
+def restore(learner: Learner, description: dict[str, Any], tensors: TensorFile, count: Count) -> None:
+    """Put everything back into a learner that was built for it."""
+    known = learner.knowledge
+    assert known is not None and learner.architecture is not None
+    device, dimensions = learner.device, len(known.semantic.scatter)
+    features = known.episodic.corrections.shape[1]
+    _restore_features(learner, features, tensors)
+    class_ids = tuple(count(i) for i in description["class_ids"])
+    taught_ids = tuple(count(i) for i in description["taught_ids"])
+    semantic = SemanticMemory(
+        class_ids,
+        tensors.take("semantic.counts", torch.int64, (len(class_ids),)),
+        tensors.take("semantic.means", torch.float32, (len(class_ids), dimensions)).to(device),
+        _square(tensors.take("semantic.scatter", torch.float32, (None,)), dimensions).to(device),
+        count(description["freedom"]),
+        taught_ids,
+        tensors.take("semantic.taught", torch.float32, (len(taught_ids), dimensions)).to(device),
+    )
+    if len(set(class_ids)) < len(class_ids) or bool((semantic.counts < 1).any()):
+        raise SnapshotError("semantic memory is damaged")
+    if bool((semantic.scatter.diagonal() < 0).any()):
+        raise SnapshotError("semantic memory is damaged: a variance is negative")
+    ids = [count(i) for i in description["representatives"]]
+    correction_ids = tuple(count(i) for i in description["correction_ids"])
+    correction_episodes = tuple(count(i) for i in description["correction_episodes"])
+    if len(correction_episodes) != len(correction_ids):
+        raise SnapshotError("corrections are damaged")
+    episodic = EpisodicMemory(
+        tuple(_representatives(class_id, j, features, tensors, device) for j, class_id in enumerate(ids)),
+        correction_ids,
+        correction_episodes,
+        tensors.take("corrections.features", torch.float32, (len(correction_ids), features)).to(device),
+    )
+    everyone = set(semantic.examples)
+    labelled = {class_id for class_id, _ in learner.labels.pairs()}
+    if not {*ids, *correction_ids} <= everyone or not everyone <= labelled:
+        raise SnapshotError("single memories of classes that are not known")
+    learner.knowledge = Knowledge(semantic, episodic, _calibration(description["calibration"], tensors, count))
+
+
+def _restore_features(learner: Learner, features: int, tensors: TensorFile) -> None:
+    preprocessor = learner.preprocessor
+    assert learner.architecture is not None
+    if "features.mean" not in tensors:
+        return
+    mean = tensors.take("features.mean", torch.float32, (features,)).to(learner.device)
+    deviation = tensors.take("features.deviation", torch.float32, (features,)).to(learner.device)
+    if bool((deviation <= 0).any()):
+        raise SnapshotError("the scale of features is damaged")
+    dictionary = None
+    if preprocessor.dictionary_config is not None:
+        shape = learner.architecture.input_shape
+        config = preprocessor.dictionary_config.for_channels(shape[0])
+        assert config.atoms is not None
+        side = patch_side(config, shape)
+        weight = tensors.take("dictionary.weight", torch.float32, (config.atoms, shape[0], side, side))
+        offset = tensors.take("dictionary.offset", torch.float32, (config.atoms,))
+        dictionary = PatchDictionary(weight.to(learner.device), offset.to(learner.device), config)
+    learner.preprocessor = replace(preprocessor, dictionary=dictionary, scale=Scale(mean, deviation))
+
+
+def _representatives(
+    class_id: int, j: int, features: int, tensors: TensorFile, device: torch.device
+) -> Representatives:
+    stored = tensors.take(f"episodic.{j}.features", torch.float16, (None, features)).to(device)
+    episodes = tensors.take(f"episodic.{j}.episodes", torch.int64, (len(stored),))
+    return Representatives(
+        class_id, stored, episodes, tensors.take(f"episodic.{j}.held_out", torch.bool, (len(stored),))
+    )
+
+
+def _calibration(entry: dict[str, Any], tensors: TensorFile, count: Count) -> Calibration:
+    noise, temperature = float(entry["noise"]), float(entry["temperature"])
+    weight = None if entry["weight"] is None else float(entry["weight"])
+    accuracy = None if entry["accuracy"] is None else float(entry["accuracy"])
+    if not (0 < noise < math.inf and 0 < temperature < math.inf and 0 <= (weight or 0.0) < math.inf):
+        raise SnapshotError("calibration is damaged")
+    references = tensors.take("calibration.references", torch.float32, (None,))
+    return Calibration(noise, temperature, references, weight, count(entry["fruitless"]), accuracy)
+
+
+def _triangle(square: Tensor) -> Tensor:
+    """The rows of a symmetric matrix from the diagonal on, one after the other."""
+    return torch.cat([row[i:] for i, row in enumerate(square.cpu().unbind(0))]) if len(square) else square.flatten()
+
+
+def _square(triangle: Tensor, dimensions: int) -> Tensor:
+    square = torch.zeros(dimensions, dimensions)
+    start = 0
+    for i in range(dimensions):
+        stop = start + dimensions - i
+        square[i, i:] = triangle[start:stop]
+        start = stop
+    return torch.where(torch.tril(torch.ones_like(square, dtype=torch.bool), -1), square.T, square)

@@ -1,0 +1,400 @@
+"""What every implementation of `interface.Storage` promises, whatever it is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sharp_server.errors import RpcError
+from sharp_server.storage.interface import Storage
+from sharp_server.storage.records import (
+    Arrival,
+    CorruptionEvent,
+    EpisodeRow,
+    FoundLearner,
+    FoundSnapshot,
+    Manifest,
+    NewLearner,
+    NewSnapshot,
+    NewVersion,
+)
+from tests.server.storage.implementations import IMPLEMENTATIONS
+
+PLANTED = b"planted-pattern-0123456789"
+Work = Callable[[Storage], Coroutine[Any, Any, None]]
+Run = Callable[[Work], None]
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """Opens what lies in a folder, works with it, and closes it; again and again, if one likes."""
+    make = IMPLEMENTATIONS[request.param]
+
+    def run(work: Work) -> None:
+        async def main() -> None:
+            storage = make(tmp_path)
+            await storage.open()
+            try:
+                await asyncio.wait_for(work(storage), 60)
+            finally:
+                await storage.close()
+
+        asyncio.run(main())
+
+    return run
+
+
+def arrival(learner: int, stream: int, sequence: int, y: list[int], **options: Any) -> Arrival:
+    x = b"".join(PLANTED + bytes([label]) for label in y)
+    classes = tuple((i, json.dumps(f"class {i}")) for i in sorted(set(y)))
+    ordinals = np.array(y, np.int32).tobytes()
+    return Arrival(learner, stream, sequence, len(y), "u1", x, ordinals, classes, ("[27]", "text"), **options)
+
+
+def new_learner(name: str) -> NewLearner:
+    return NewLearner(name, f"uid of {name}", b"config", "{}", None, None)
+
+
+async def learner_and_stream(storage: Storage, name: str = "a") -> tuple[int, int]:
+    row = await storage.create_learner(new_learner(name), 10)
+    return row.id, (await storage.open_stream(row.id, "s", "EXPLICIT")).id
+
+
+async def episode_of(storage: Storage, learner: int, stream: int, sequence: int, y: list[int]) -> EpisodeRow:
+    await storage.append(arrival(learner, stream, sequence, y))
+    (episode,) = await storage.close_episode(learner, stream, sequence + 1)
+    return episode
+
+
+def version(learner: int, number: int, keep: int = 5, episode: int | None = None, cause: str = "learned") -> NewVersion:
+    snapshot = NewSnapshot(learner, f"{number:08d}a-x", number, number, '["class 0"]', "automatic", 7, b"\1" * 32)
+    return NewVersion(snapshot, cause, keep, episode)
+
+
+# ---- streams ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_appended_is_there_after_it_was_closed_and_opened_again(run: Run) -> None:
+    async def write(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.append(arrival(learner, stream, 1, [0, 1]))
+
+    async def read(storage: Storage) -> None:
+        (row,) = await storage.learners()
+        assert (row.name, row.input_shape, row.label_kind, row.next_class) == ("a", "[27]", "text", 2)
+        stream = await storage.open_stream(row.id, "s", "EXPLICIT")
+        assert (stream.durable, stream.open_examples) == (1, 2)
+        assert await storage.classes(row.id) == [(0, '"class 0"'), (1, '"class 1"')]
+        assert await storage.unlearned_totals(row.id) == (2 * (len(PLANTED) + 1 + 4), 2)
+
+    run(write)
+    run(read)
+
+
+def test_appends_are_kept_in_the_order_of_their_calls_and_one_that_is_refused_takes_nothing_with_it(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.room()
+        futures = [storage.append(arrival(learner, stream, number, [0, 1])) for number in (1, 2, 4, 3)]
+        done = await asyncio.gather(*futures, return_exceptions=True)
+        assert [isinstance(result, RpcError) for result in done] == [False, False, True, False]
+        assert [piece.count for piece in await storage.open_slices(stream)] == [2, 2, 2]
+        row = await storage.open_stream(learner, "s", "EXPLICIT")
+        assert (row.durable, row.open_examples) == (3, 6)
+
+    run(work)
+
+
+def test_a_batch_is_kept_once_however_often_it_is_sent(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.append(arrival(learner, stream, 1, [0]))
+        with pytest.raises(RpcError, match="left out"):
+            await storage.append(arrival(learner, stream, 1, [0]))
+        (closed,) = await storage.close_episode(learner, stream, 2)
+        assert closed.examples == 1
+
+    run(work)
+
+
+def test_a_mark_without_examples_closes_nothing_and_counts(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        assert await storage.close_episode(learner, stream, 1) == []
+        assert (await storage.open_stream(learner, "s", "EXPLICIT")).durable == 1
+
+    run(work)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_marks_that_closed_nothing_are_found_among_any_batches_cuts_and_marks(run: Run, seed: int) -> None:
+    rng = random.Random(seed)
+
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        empty, waiting = [], 0
+        for sequence in range(1, 61):
+            if rng.random() < 0.6:
+                closed = await storage.close_episode(learner, stream, sequence)
+                assert (not closed) == (waiting == 0)
+                empty += [] if closed else [sequence]
+                waiting = 0
+            else:
+                waiting += 4
+                cuts = []
+                while waiting and rng.random() < 0.5:
+                    length = rng.randint(1, waiting)
+                    cuts.append((length, "cut"))
+                    waiting -= length
+                await storage.append(arrival(learner, stream, sequence, [0, 1, 0, 1], cuts=tuple(cuts)))
+        assert len(empty) > 5
+        for after in range(62):
+            assert await storage.empty_marks(stream, after, 1000) == [mark for mark in empty if mark > after]
+        assert await storage.empty_marks(stream, 0, 3) == empty[-3:]
+
+    run(work)
+
+
+def test_a_stream_keeps_its_boundaries(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, _ = await learner_and_stream(storage)
+        with pytest.raises(RpcError) as caught:
+            await storage.open_stream(learner, "s", "AUTOMATIC")
+        assert caught.value.reason == "BOUNDARIES_MISMATCH"
+
+    run(work)
+
+
+def test_a_cut_inside_a_batch_splits_it_and_the_episodes_add_up(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.append(arrival(learner, stream, 1, [0, 0, 1]))
+        cuts = ((5, "cut"), (3, "cut"))
+        closed = await storage.append(arrival(learner, stream, 2, [1, 1, 2, 2, 2, 2], cuts=cuts))
+        assert [(e.number, e.examples, e.first_sequence, e.last_sequence, e.last_batch_examples) for e in closed] == [
+            (1, 5, 1, 2, 2),
+            (2, 3, 2, 2, 3),
+        ]
+        assert closed[0].classes == ('"class 0"', '"class 1"')
+        (rest,) = await storage.close_episode(learner, stream, 3)
+        assert (rest.number, rest.examples, rest.last_sequence) == (3, 1, 3)
+        assert [e.number for e in await storage.episodes_of_stream(stream, 0, 10)] == [1, 2, 3]
+        assert [e.number for e in await storage.episodes_of_stream(stream, 2, 10)] == [3]
+        assert [e.number for e in await storage.episodes_of_stream(stream, 0, 2)] == [2, 3]
+        assert await storage.episodes_of_stream(stream, 1 << 64, 10) == []
+
+    run(work)
+
+
+def test_raw_examples_are_read_by_another_process_in_the_order_in_which_they_came(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.append(arrival(learner, stream, 1, [2, 0]))
+        episode = await episode_of(storage, learner, stream, 2, [1])
+        source = pickle.loads(pickle.dumps(storage.example_source()))
+        slices = await asyncio.to_thread(source.read, episode.id)
+        assert [np.frombuffer(piece.y, np.int32).tolist() for piece in slices] == [[2, 0], [1]]
+        assert b"".join(piece.x for piece in slices) == b"".join(PLANTED + bytes([i]) for i in (2, 0, 1))
+
+    run(work)
+
+
+# ---- episodes --------------------------------------------------------------------------------------------------------
+
+
+def test_an_episode_is_tried_failed_excused_and_advanced(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        episode = (await episode_of(storage, learner, stream, 1, [0, 0])).id
+        assert [await storage.begin(episode), await storage.begin(episode)] == [1, 2]
+        await storage.excuse(episode)
+        assert await storage.begin(episode) == 1
+        assert [await storage.fail(episode), await storage.fail(episode)] == [1, 2]
+        await storage.begin(episode)
+        await storage.advance(episode)
+        (row,) = await storage.unlearned_episodes(learner)
+        assert (row.attempts, row.starts, row.state) == (0, 0, "waiting")
+
+    run(work)
+
+
+def test_a_parked_episode_can_be_tried_again_or_given_up_and_no_other_can(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        one = await episode_of(storage, learner, stream, 1, [0, 0])
+        two = await episode_of(storage, learner, stream, 3, [1, 1])
+        refusals = {one.number: "EPISODE_NOT_PARKED", 9: "EPISODE_NOT_FOUND", 1 << 64: "EPISODE_NOT_FOUND"}
+        for number, reason in refusals.items():
+            with pytest.raises(RpcError) as caught:
+                await storage.retry(learner, number)
+            assert caught.value.reason == reason
+        parked = await storage.park(one.id, "ENGINE_ERROR", "why")
+        assert (parked.state, parked.reason, parked.detail) == ("parked", "ENGINE_ERROR", "why")
+        assert parked.finished_at > 0
+        again = await storage.retry(learner, one.number)
+        assert (again.state, again.reason, again.finished_at) == ("waiting", "", 0) and again.position > two.position
+        await storage.park(two.id, "ENGINE_ERROR", "why")
+        assert (await storage.discard(learner, two.number)).examples == 2
+        assert [e.number for e in await storage.unlearned_episodes(learner)] == [one.number]
+        assert storage.example_source().read(two.id) == []
+
+    run(work)
+
+
+def test_learning_an_episode_records_a_version_and_deletes_its_examples(run: Run, tmp_path: Path) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        episode = await episode_of(storage, learner, stream, 1, [0, 1] * 500)
+        assert any(PLANTED in path.read_bytes() for path in tmp_path.iterdir())
+        done = await storage.learned(episode.id, version(learner, 1, episode=episode.number), b"statistics")
+        assert (done.replaced, done.forgotten) == ((), None)
+        assert await storage.erase()
+        assert not any(PLANTED in path.read_bytes() for path in tmp_path.iterdir())
+        (row,) = await storage.learners()
+        (snapshot,) = await storage.snapshots(learner)
+        assert (row.version, row.head) == (1, snapshot.id)
+        assert await storage.unlearned_totals(learner) == (0, 0) and not await storage.unlearned_episodes(learner)
+        (learned,) = await storage.episodes_of_stream(stream, 0, 10)
+        assert (learned.state, learned.version, learned.statistics) == ("learned", 1, b"statistics")
+        assert await storage.episodes_learned(learner) == 1
+        with pytest.raises(RpcError):  # once is enough
+            await storage.learned(episode.id, version(learner, 2), b"")
+        assert [s.version for s in await storage.snapshots(learner)] == [1]
+
+    run(work)
+
+
+# ---- forgetting ------------------------------------------------------------------------------------------------------
+
+
+def test_a_forgotten_class_is_gone_from_every_file_and_the_others_stay(run: Run, tmp_path: Path) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await episode_of(storage, learner, stream, 1, [0, 1, 0, 2])
+        await episode_of(storage, learner, stream, 3, [1, 1])
+        await storage.append(arrival(learner, stream, 5, [1, 2]))
+        done = await storage.forget(learner, '"class 1"')
+        await storage.erase()
+        assert (done.examples, done.open_examples) == (4, 1)
+        assert [episode.number for episode in done.discarded] == [2]
+        content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert PLANTED + b"\x01" not in content
+        assert content.count(PLANTED + b"\x00") == 2 and content.count(PLANTED + b"\x02") == 2
+        (closed,) = await storage.close_episode(learner, stream, 6)
+        assert (closed.examples, closed.classes) == (1, ('"class 2"',))
+        assert await storage.classes(learner) == [(0, '"class 0"'), (2, '"class 2"')]
+
+    run(work)
+
+
+def test_a_version_is_published_together_with_what_is_forgotten_and_what_comes_back(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.append(arrival(learner, stream, 1, [0, 1]))
+        await storage.publish(version(learner, 1, cause="restored"))
+        (before,) = await storage.snapshots(learner)
+        done = await storage.publish(version(learner, 2, cause="forgotten"), forget='"class 1"')
+        assert done.forgotten is not None and done.forgotten.examples == 1
+        assert await storage.forgotten(learner) == {'"class 1"': before.id}
+        await storage.publish(version(learner, 3, cause="restored"), remember=['"class 1"'])
+        assert await storage.forgotten(learner) == {}
+        assert await storage.episodes_learned(learner) == 0
+
+    run(work)
+
+
+# ---- versions and snapshots ------------------------------------------------------------------------------------------
+
+
+def test_only_the_newest_automatic_snapshots_are_kept_and_those_on_request_all_up_to_a_limit(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, _ = await learner_and_stream(storage)
+        kept = NewSnapshot(learner, "kept", 1, 1, "[]", "requested", 7, b"\2" * 32, "a note")
+        assert (await storage.add_snapshot(kept, 1)).note == "a note"
+        with pytest.raises(RpcError) as caught:
+            await storage.add_snapshot(NewSnapshot(learner, "more", 1, 1, "[]", "requested", 7, b"\2" * 32), 1)
+        assert caught.value.reason == "TOO_MANY_SNAPSHOTS"
+        gone = [(await storage.publish(version(learner, number, keep=2))).replaced for number in (1, 2, 3)]
+        assert gone == [(), (), ("00000001a-x",)]
+        assert [s.name for s in await storage.snapshots(learner)] == ["00000003a-x", "00000002a-x", "kept"]
+        assert (await storage.snapshot(learner, "kept")).size == 7
+        await storage.delete_snapshots(learner, ["kept"])
+        with pytest.raises(RpcError):
+            await storage.snapshot(learner, "kept")
+
+    run(work)
+
+
+def test_damage_is_written_down(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, _ = await learner_and_stream(storage)
+        await storage.publish(version(learner, 1))
+        (snapshot,) = await storage.snapshots(learner)
+        await storage.mark_damaged(snapshot)
+        await storage.mark_damaged(await storage.snapshot(learner, snapshot.name))  # counts once
+        assert (await storage.learners())[0].damaged == 1
+        await storage.add_corruption_event(CorruptionEvent("a", snapshot.name, 1, 0, "what"))
+        (event,) = await storage.corruption_events()
+        assert (event.learner, event.snapshot, event.lost_version, event.detail) == ("a", snapshot.name, 1, "what")
+        assert event.time > 0
+
+    run(work)
+
+
+# ---- learners --------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_unique_learners_are_bounded_and_a_deleted_one_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.append(arrival(learner, stream, 1, [0]))
+        for name, limit, reason in (("a", 9, "LEARNER_EXISTS"), ("b", 1, "TOO_MANY_LEARNERS")):
+            with pytest.raises(RpcError) as caught:
+                await storage.create_learner(new_learner(name), limit)
+            assert caught.value.reason == reason
+        other, _ = await learner_and_stream(storage, "b")
+        await storage.delete_learner(learner)
+        assert await storage.erase()
+        assert [row.id for row in await storage.learners()] == [other]
+        assert not any(PLANTED in path.read_bytes() for path in tmp_path.iterdir())
+        with pytest.raises(RpcError) as caught:
+            await storage.append(arrival(learner, stream, 2, [0]))
+        assert caught.value.reason == "LEARNER_NOT_FOUND"
+
+    run(work)
+
+
+def test_what_a_snapshot_brings_is_fixed(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, _ = await learner_and_stream(storage)
+        await storage.add_classes(learner, [(0, '"x"'), (1, '"y"')], 2)
+        await storage.fix_inputs(learner, "[3]", "text")
+        await storage.fix_inputs(learner, "[3]", None)
+        (row,) = await storage.learners()
+        assert (row.input_shape, row.label_kind, row.next_class) == ("[3]", "text", 2)
+
+    run(work)
+
+
+def test_learners_found_by_their_files_are_entered_with_their_versions_and_what_was_forgotten(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        old = FoundSnapshot("00000001a-x", "automatic", 1, 1.0, 7, b"\1" * 32, 1, ("a", "b"), True)
+        new = FoundSnapshot("00000002a-x", "automatic", 2, 2.0, 7, b"\2" * 32, 2, ("a",), True)
+        manifest = Manifest("pets", b"config".hex(), "{}", 5.0, {'"b"': ["00000001a-x"]})
+        await storage.enter([FoundLearner("uid", manifest, (old, new), "[3]", "text", ("a",))])
+        (row,) = await storage.learners()
+        snapshots = await storage.snapshots(row.id)
+        assert [s.name for s in snapshots] == [new.name, old.name]
+        assert (row.name, row.uid, row.config, row.version, row.head) == ("pets", "uid", b"config", 2, snapshots[0].id)
+        assert await storage.classes(row.id) == [(0, '"a"')]
+        assert await storage.forgotten(row.id) == {'"b"': snapshots[1].id}
+
+    run(work)
