@@ -124,6 +124,16 @@ def speed(results: Results) -> str:
     """Ratios of processor time over what stands beside; lower is faster."""
     rows: list[Row] = []
     for result in results:
+        for figure in (result.get("sequence") or {}).get("comparisons", ()):
+            ratio, target = f"{figure['cpu_ratio']:.2f}", _most(figure["target"])
+            rows.append((f"the default learner: {figure['name']}", ratio, figure["beside"], target))
+        for figure in result.get("answers", ()):
+            name = f"answers: {figure['name']}, {figure['classes']} classes"
+            rows.append((name, f"{figure['cpu_ratio']:.2f}", "the bare operations", _most(figure["target"])))
+        for figure in result.get("teaching", ()):
+            name = f"teaching one example: {figure['inputs']}, {figure['classes']} classes"
+            both = f"{figure['teach_ms']:.1f} ms, {figure['with_prediction_ms']:.1f} ms with the next prediction"
+            rows.append((name, both, "", "milliseconds"))
         for figure in result.get("training", ()):
             name = f"learning: {figure['name']}"
             rows.append((name, f"{figure['cpu_ratio']:.2f}", "a dense network", _most(figure["target"])))
@@ -141,6 +151,12 @@ def speed(results: Results) -> str:
         if growth:
             name, ratio = f"growing: episode {growth['episodes']}", growth["cpu_ratio_last_to_third"]
             rows.append((name, f"{ratio:.2f}", "the third episode", _most(growth["target"])))
+            if (metric := growth.get("metric_cpu_ratio_of_medians")) is not None:
+                name = f"growing: episode {growth['episodes']}, until the metric answers"
+                rows.append((name, f"{metric:.2f}", "the third episode", _most(growth["target"])))
+            if (unexplained := growth.get("unexplained_bytes")) is not None and "memory_bytes" in growth:
+                grown = f"{unexplained / 1e6:+.1f} MB"
+                rows.append(("growing: the process beyond its memories", grown, "the third episode", "flat"))
         for figure in result.get("snapshot", ()):
             beside = f"its bytes {'written' if figure['name'].endswith('save') else 'read'}"
             rows.append((f"snapshot: {figure['name']}", f"{figure['cpu_ratio']:.1f}", beside, _most(figure["target"])))
