@@ -59,6 +59,7 @@ def correct(
 ) -> Figures:
     """Teach the examples at `index`, then teach them again: which are right, and what the others became.
 
+    `right_when_taught` is the share that is right as soon as it is taught, `right` the share after all were taught.
     `answers` are those before. A loss is how much lower the accuracy on the rest has become: on `classes`, on the worst
     of them, and over all classes.
     """
@@ -67,13 +68,16 @@ def correct(
     others = judge.take(rest)
     figures: Figures = {}
     for time in ("once", "twice"):
+        at_once = []
         for part in _parts(taught) if one_by_one else [taught]:
             learner.teach(part.x, part.y)
+            at_once += (predict(learner, part) == part.y).tolist()
         now = predict(learner, others)
         losses = [
             metrics.accuracy(others.y, answers[rest], [c]) - metrics.accuracy(others.y, now, [c]) for c in classes
         ]
         figures[time] = {
+            "right_when_taught": float(np.mean(at_once)) if at_once else float("nan"),
             "right": float((predict(learner, taught) == taught.y).mean()) if len(taught) else float("nan"),
             "class_loss": float(np.nanmean(losses)) if losses else float("nan"),
             "worst_class_loss": float(np.nanmax(losses)) if losses else float("nan"),
@@ -86,11 +90,14 @@ def _parts(examples: Examples) -> list[Examples]:
     return [examples.take(np.array([i])) for i in range(len(examples))]
 
 
+_FIGURES = ("right_when_taught", "right", "class_loss", "overall_loss")
+
+
 def _together(found: Sequence[Figures]) -> Figures:
     """Over classes that were corrected one by one: means, and the largest losses."""
     together: Figures = {}
     for time in ("once", "twice"):
-        values = {name: [one[time][name] for one in found] for name in ("right", "class_loss", "overall_loss")}
+        values = {name: [one[time][name] for one in found] for name in _FIGURES}
         together[time] = {name: float(np.mean(of_classes)) for name, of_classes in values.items()}
         together[time] |= {f"worst_{name}": float(max(values[name])) for name in ("class_loss", "overall_loss")}
     return together

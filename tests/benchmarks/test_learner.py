@@ -100,7 +100,7 @@ def test_corrections_are_right_at_once(written: dict[str, dict[str, Any]]) -> No
         assert len(run["by_class"]) == run["classes"] >= 1 and run["many"]["corrections"] >= 3
         for kind in ("single", "many"):
             for time in ("once", "twice"):
-                assert run[kind][time]["right"] == 1.0
+                assert run[kind][time]["right_when_taught"] == 1.0 and 0.9 <= run[kind][time]["right"] <= 1.0
                 assert run[kind][time]["worst_class_loss"] >= run[kind][time]["class_loss"]
 
 
