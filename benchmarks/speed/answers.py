@@ -48,8 +48,11 @@ class AnswerTimes:
         }
 
 
-def floor_of(learner: Learner) -> Callable[[Tensor], object]:
-    """What a learner's answers cost at least, as a function of inputs as floats."""
+def floor_of(learner: Learner) -> Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]:
+    """What a learner's answers cost at least, as a function of inputs as floats.
+
+    Both products with the classes (n, classes), and what the network's layers give.
+    """
     now = learner.inspect()
     assert learner.architecture is not None
     features = learner.preprocessor.shape_of_features(learner.architecture.input_shape)[0]
@@ -72,7 +75,7 @@ def floor_of(learner: Learner) -> Callable[[Tensor], object]:
         return torch.cat(cells, dim=1).flatten(1)
 
     @torch.inference_mode()
-    def floor(x: Tensor) -> object:
+    def floor(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         s = x if dictionary is None else torch.cat([describe(part) for part in x.split(_CHUNK)])
         phi = torch.cat((s, s @ random), dim=1) if random.shape[1] else s
         z = phi @ whitening @ metric
