@@ -472,7 +472,7 @@ class Learner:
         """Made anew only when the sums have changed."""
         scatter = knowledge.semantic.scatter
         if self._whitening is None or self._whitening[0] is not scatter:
-            self._whitening = (scatter, fit_whitening(knowledge.semantic, self.config.metric))
+            self._whitening = (scatter, fit_whitening(knowledge.semantic, self.feature_map.stable, self.config.metric))
         return self._whitening[1]
 
     def predict(self, x: object, *, top: int = 1, memories: int = 0, novelty: bool = True) -> Predictions:
