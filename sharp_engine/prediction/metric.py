@@ -208,7 +208,7 @@ class Metric:
     def distances(self, z: Tensor, scores: Tensor) -> Tensor:
         """Squared distances to classes along the axes, in the order of their scores: (n, classes).
 
-        Twice the negative log-likelihood per axis, about 1 for an example of the class.
+        Twice the negative log-likelihood per axis: to be compared within one learner only.
         """
         everything = z.square() @ self._seen + self._seen_constant  # (n,)
         return ((everything[:, None] - 2.0 * scores) / max(z.shape[1], 1)).clamp_(min=0.0)
