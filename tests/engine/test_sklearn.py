@@ -23,7 +23,14 @@ from sharp_engine.sklearn import SharpClassifier
 from tests.engine.made import examples
 
 LAYERS = [{"kind": "linear", "units": 60}] * 3
-SMALL = {"training.phases": 1, "training.min_steps": 15, "architecture.layers": LAYERS}
+SMALL = {
+    "training.phases": 1,
+    "training.min_steps": 15,
+    "architecture.layers": LAYERS,
+    "architecture.dictionary.atoms": 8,
+    "architecture.dictionary.patches": 500,
+    "metric.random_features": 24,
+}
 SHORT = {"stream.min_examples": 32, "stream.window": 16}
 """Episodes as short as these streams have them."""
 
@@ -154,10 +161,10 @@ def test_labels_of_another_kind_are_refused_and_change_nothing(classes: Any) -> 
     x, y = stream()
     classifier = small().partial_fit(x[:80], y[:80])
     before = classifier.predict_proba(x)
-    with pytest.raises(ValueError, match="are integers"):
+    with pytest.raises(ValueError, match="of the kind integer"):
         classifier.partial_fit(x[:4], ["a", "b", "a", "b"], classes=classes)
     np.testing.assert_array_equal(classifier.predict_proba(x), before)
-    with pytest.raises(ValueError, match="are integers"):
+    with pytest.raises(ValueError, match="of the kind integer"):
         small().partial_fit(x[:4], ["a", "b", "a", "b"], classes=[0, 1])
 
 
@@ -172,21 +179,31 @@ def test_a_pickle_in_the_middle_of_a_stream_goes_on_as_the_original() -> None:
     np.testing.assert_array_equal(original.predict_proba(probe), copied.predict_proba(probe))
 
 
-def test_it_says_when_too_little_was_seen_to_predict() -> None:
+def test_without_a_learned_metric_it_says_when_too_little_was_seen_to_predict() -> None:
     x, y = stream()
-    classifier = small().partial_fit(x[:1], y[:1])
+    classifier = small(preset="sharp").partial_fit(x[:1], y[:1])
     with pytest.raises(NotFittedError, match="two examples"):
         classifier.predict(x[:1])
     with pytest.raises(NoPositivePairError):
-        small(episodes="calls").partial_fit(x[:1], y[:1])
+        small(preset="sharp", episodes="calls").partial_fit(x[:1], y[:1])
+
+
+@pytest.mark.parametrize("episodes", ["automatic", "calls"])
+def test_with_a_learned_metric_a_single_example_is_enough(episodes: str) -> None:
+    x, y = stream()
+    classifier = small(episodes=episodes).partial_fit(x[:1], y[:1])
+    assert classifier.predict(x[:3]).tolist() == [y[0]] * 3
+    other = int(np.flatnonzero(y != y[0])[0])
+    classifier.partial_fit(x[other : other + 1], y[other : other + 1])
+    assert classifier.predict(x[[0, other]]).tolist() == [y[0], y[other]]
 
 
 def test_rows_may_be_flattened_images() -> None:
     x, y = examples((0, 1), (1, 8, 8), each=20)
-    layers = [{"kind": "conv", "units": 8, "pool": True}, {"kind": "linear", "units": 40}]
-    classifier = SharpClassifier(input_shape=(1, 8, 8), options={**SMALL, "architecture.layers": layers})
+    classifier = SharpClassifier(input_shape=(1, 8, 8), options=SMALL)
     classifier.fit(x.flatten(1).numpy(), y)
-    assert classifier.learner_.inspect().architecture.startswith("conv-small for 1×8×8")
+    assert classifier.learner_.inspect().architecture.startswith("dictionary for 1×8×8")
+    assert classifier.score(x.flatten(1).numpy(), y) >= 0.9
     with pytest.raises(ValueError, match="63 features do not make the input_shape"):
         classifier.fit(x.flatten(1).numpy()[:, 1:], y)
 
