@@ -72,11 +72,15 @@ def fit_whitening(memory: SemanticMemory, config: MetricConfig) -> Whitening:
     if freedom >= 2:
         scatter = scatter.div_(freedom).div_(deviation[:, None]).div_(deviation[None, :])
         alpha = min(1.0, config.shrinkage * _oracle_shrinkage(scatter, freedom))
-        covariance = scatter.mul_(1.0 - alpha)
+    factor = torch.eye(dimensions, dtype=torch.float64, device=at)
+    while alpha < 1.0:
+        covariance = scatter * (1.0 - alpha)
         covariance.diagonal().add_(alpha)
-    else:
-        covariance = torch.eye(dimensions, dtype=torch.float64, device=at)
-    factor = torch.linalg.cholesky(covariance)
+        factor, failed = torch.linalg.cholesky_ex(covariance)
+        if not bool(failed):
+            break
+        alpha = min(1.0, 10.0 * alpha + 1e-6)  # rounding, or a file from a stranger: only shrinkage can help
+        factor = torch.eye(dimensions, dtype=torch.float64, device=at)
     inverse = torch.linalg.solve_triangular(factor, torch.diag(1.0 / deviation), upper=False)
     return Whitening(inverse.T.to(device, torch.float32).contiguous(), (1.0 - alpha) / max(freedom, 1))
 
@@ -211,7 +215,8 @@ class Metric:
 
     def noise_along_axes(self, at: Coordinates, rows: Tensor) -> float:
         """Mean squared deviation from the class's mean per axis, in this metric's unit."""
-        return float((at.z - self._places[rows]).square().mean())
+        off = at.z - self._places[rows]
+        return float(off.square().mean()) if off.numel() else 1.0  # no axis, no noise along it
 
 
 def _axes(around: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

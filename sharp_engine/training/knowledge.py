@@ -6,7 +6,7 @@ known before stays as it was, for whoever still answers with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -93,8 +93,12 @@ class MetricLearner:
         episode: int,
         whitening: Whitening | None,
         vote: VotePredictor | None,
-    ) -> tuple[Knowledge, Whitening, int]:
-        """Learn single examples at once; also returns the whitening in force, and how many were corrections."""
+        corrections: Sequence[int] = (),
+    ) -> tuple[Knowledge, Whitening, list[int]]:
+        """Learn single examples at once; also returns the whitening in force, and which became corrections.
+
+        `corrections`: examples that are kept as such however they are answered.
+        """
         before, ids = known.semantic.examples, tuple(y.tolist())
         semantic = known.semantic.teach(self._features(s), ids)
         episodic, most = known.episodic, self._config.representatives
@@ -108,15 +112,23 @@ class MetricLearner:
         known = Knowledge(semantic, episodic, known.calibration)
         if len(semantic.taught_ids) > min(_WAITING, int(semantic.counts.sum()) // _WAITING_SHARE):
             known, whitening = self.calibrate(replace(known, semantic=semantic.folded()))
-        learned = self.fit(known, whitening, vote)
-        place = {class_id: row for row, class_id in enumerate(learned.metric.class_ids)}
-        rows = torch.tensor([place[class_id] for class_id in ids], device=s.device)
-        wrong = torch.nonzero(self._answers(learned, known, s, vote) != rows).squeeze(1).tolist()
-        if wrong:
-            corrected = tuple(ids[row] for row in wrong)
-            episodic = known.episodic.correct(s[wrong], corrected, episode, self._config.corrections)
-            known = replace(known, episodic=episodic)
-        return known, learned.whitening, len(wrong)
+        episodic, corrected = known.episodic, set(corrections)
+        valid = _last_words(s, ids)
+        while True:
+            if corrected:
+                kept = sorted(corrected)
+                chosen = tuple(ids[row] for row in kept)
+                known = replace(known, episodic=episodic.correct(s[kept], chosen, episode, self._config.corrections))
+            learned = self.fit(known, whitening, vote)
+            whitening = learned.whitening
+            place = {class_id: row for row, class_id in enumerate(learned.metric.class_ids)}
+            rows = torch.tensor([place[class_id] for class_id in ids], device=s.device)
+            answered = (self._answers(learned, known, s, vote) == rows).tolist()
+            wrong = {row for row in valid if not answered[row]} - corrected
+            if not wrong:
+                break
+            corrected |= wrong  # one correction may bend away the answer for another example
+        return known, learned.whitening, sorted(corrected)
 
     def fit(self, known: Knowledge, whitening: Whitening | None, vote: VotePredictor | None) -> LearnedMetric:
         """The metric that these memories make."""
@@ -196,3 +208,10 @@ class MetricLearner:
         if not enough(int(valid.sum())):
             return None
         return metric, Coordinates(at.z[valid], at.rest[valid]), rows[valid], s[valid], honest[valid]
+
+
+def _last_words(s: Tensor, ids: tuple[int, ...]) -> list[int]:
+    """Rows that no later one contradicts, with the same features but another class."""
+    places = [row.numpy().tobytes() for row in s.cpu()]
+    last = dict(zip(places, ids, strict=True))
+    return [row for row, (place, class_id) in enumerate(zip(places, ids, strict=True)) if last[place] == class_id]
