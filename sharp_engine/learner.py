@@ -7,6 +7,7 @@ It must never lose what it was promised to keep: every call either completes or 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from sharp_engine.device import resolve_device
 from sharp_engine.errors import (
     ConfigError,
     EmptyEpisodeError,
+    EpisodeFailedError,
     EpisodeStateError,
     InputError,
     LabelError,
@@ -46,6 +48,8 @@ from sharp_engine.training.episode import EpisodeTrainer, Examples, RunningEpiso
 from sharp_engine.training.knowledge import Knowledge, MetricLearner, nothing_known
 from sharp_engine.training.pretraining import freeze_pretrained, load_pretrained
 from sharp_engine.training.progress import Cancel, EpisodeReport, Observer, Reporter, TeachReport
+
+log = logging.getLogger(__name__)
 
 _CHUNK = 128
 """Examples per pass of the preprocessor."""
@@ -225,8 +229,16 @@ class Learner:
         reporter.steps_left = (phases - running.phases_done) * reporter.epochs * steps
         reporter.tell("episode-started", self.network)
         self._learn_metric(running, reporter)
-        while running.phases_done < phases:
-            self._learn_phase(running, trainer, reporter)
+        try:
+            while running.phases_done < phases:
+                self._learn_phase(running, trainer, reporter)
+        except EpisodeFailedError as error:
+            if self.knowledge is None:
+                raise
+            # The metric knows the episode: that the network cannot learn it must not undo this.
+            log.warning("the network did not learn episode %d: %s", running.number, error)
+            self.network, running.trains, running.losses = running.before.copy(), False, []
+            return self._finish(running, None, reporter)
         return self._finish(running, trainer, reporter)
 
     @torch.no_grad()
