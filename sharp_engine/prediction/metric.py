@@ -29,6 +29,9 @@ same bits whoever else is in the block, so that a learner that was loaded agrees
 _LEAST_VARIATION = 0.05
 """Class means vary by at least this much per dimension: two classes of one example each say nothing of it."""
 
+_NEAR = 0.1
+"""Distances below this are bent so that none is negative and none is lost."""
+
 _NEGLIGIBLE = 1e-10
 """Axes along which class means vary by less than this share of the first axis are left out."""
 
@@ -197,7 +200,9 @@ class Metric:
         Twice the negative log-likelihood per dimension, about 1 for an example of the class.
         """
         everything = at.z.square() @ self._seen + at.rest * self._seen_rest + self._seen_constant  # (n,)
-        return ((everything[:, None] - 2.0 * scores) / self.dimensions).clamp_(min=0.0)
+        plain = (everything[:, None] - 2.0 * scores) / self.dimensions
+        # Corrections and votes may lift a score beyond any likelihood: then it nears 0, and still rises with its score.
+        return torch.where(plain < _NEAR, _NEAR**2 / (2.0 * _NEAR - plain.clamp(max=_NEAR)), plain)
 
     def left_out(self, at: Coordinates, rows: Tensor, leverage: float) -> tuple[Coordinates, Tensor]:
         """Coordinates of examples as a metric would see them that had not learned them, and which can be seen so.

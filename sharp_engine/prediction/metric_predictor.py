@@ -26,6 +26,8 @@ from sharp_engine.prediction.corrections import Corrections, fit_corrections
 from sharp_engine.prediction.metric import Means, Metric, Whitening, fit_whitening, whitened_means
 from sharp_engine.prediction.vote import VotePredictor
 
+_NEARER = 1.0 - 1e-6
+
 
 @dataclass(frozen=True)
 class LearnedMetric:
@@ -125,12 +127,12 @@ class MetricPredictor(Predictor):
         classes = order.cpu().numpy()
         answer = {"winner": classes[:, 0], "share": shares[:, 0], "distance": distances[:, 0]}
         answer |= {"top": classes[:, :top], "top_share": shares[:, :top], "top_distance": distances[:, :top]}
-        answer |= self._nearest(v, distance, memories)
+        answer |= self._nearest(v, distance, order[:, :1], memories)
         if novelty:
             answer |= {"novelty": self.calibration.novelty(scores.amax(1)).cpu().numpy()}
         return answer
 
-    def _nearest(self, v: Tensor, distance: Tensor, memories: int) -> dict[str, NDArray[Any]]:
+    def _nearest(self, v: Tensor, distance: Tensor, winner: Tensor, memories: int) -> dict[str, NDArray[Any]]:
         """The nearest memories: class means, and single ones.
 
         A single memory lies at half the squared distance between it and the example, as both scatter about their
@@ -145,6 +147,7 @@ class MetricPredictor(Predictor):
         scale = 2.0 * self.learned.metric.noise * self.learned.metric.dimensions
         apart = torch.cdist(v, singles.v).square_() / scale  # (n, singles)
         apart = torch.maximum(apart, distance[:, singles.rows])
+        distance = distance.scatter(1, winner, distance.gather(1, winner) * _NEARER)  # where rounding makes them equal
         every = torch.cat((distance, apart), dim=1)
         rows = torch.cat((torch.arange(distance.shape[1], device=v.device), singles.rows))
         near, index = every.topk(min(memories, every.shape[1]), dim=1, largest=False)

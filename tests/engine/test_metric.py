@@ -226,3 +226,5 @@ def test_distances_are_in_the_order_of_scores_and_about_one_for_an_example_of_th
     distances = metric.distances(at, scores)
     assert torch.equal(distances.argmin(1), scores.argmax(1))
     assert 0.7 < float(distances.amin(1).mean()) < 1.5
+    lifted = metric.distances(at, scores + torch.tensor([100.0, 101.0, 3000.0]))
+    assert bool((lifted > 0).all()) and bool((lifted[:, 2] < lifted[:, :2].amin(1)).all())
