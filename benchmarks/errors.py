@@ -2,7 +2,7 @@
 
 BenchmarkError
 ├── OptionError    an option that cannot be: the message names the offending value
-├── DataError      images that are not where they were looked for, or not as they should be
+├── DataError      examples that are not where they were looked for, or not as they should be
 └── BudgetError    a learner that took more memory than it was given: a defect of the engine
 """
 
@@ -18,7 +18,7 @@ class OptionError(BenchmarkError):
 
 
 class DataError(BenchmarkError):
-    """Images are missing or not as they should be."""
+    """Examples are missing or not as they should be."""
 
 
 class BudgetError(BenchmarkError):

@@ -45,7 +45,7 @@ from sharp_engine.prediction.metric_predictor import MetricPredictor
 from sharp_engine.prediction.vote import VotePredictor
 from sharp_engine.stream.segmenter import Segmenter
 from sharp_engine.training.episode import EpisodeTrainer, Examples, RunningEpisode, consolidate, hold_out
-from sharp_engine.training.knowledge import Knowledge, MetricLearner, nothing_known
+from sharp_engine.training.knowledge import Knowledge, MetricLearner, Taught, nothing_known
 from sharp_engine.training.pretraining import freeze_pretrained, load_pretrained
 from sharp_engine.training.progress import Cancel, EpisodeReport, Observer, Reporter, TeachReport
 
@@ -262,13 +262,15 @@ class Learner:
         assert self.knowledge is not None
         ids = self.labels.ids(labels)
         s = torch.cat([preprocessor(part) for part in examples.split(_CHUNK)])
-        known, running = self.knowledge, self.running
-        before, corrections = known.class_ids, list[int]()
+        before, running = self.knowledge.class_ids, self.running
         if running is not None and running.knowledge is not None:
             before |= running.knowledge.class_ids
-            running.knowledge, corrections = self._taught(running.knowledge, s, ids, running.number)
-            running.outdated = True
-        self.knowledge, corrections = self._taught(known, s, ids, self.episodes, corrections)
+            answered = self._taught(running.knowledge, s, ids, running.number)
+            taught = self._taught(self.knowledge, s, ids, self.episodes, answered.kept)
+            running.knowledge, running.outdated = answered.knowledge, True
+        else:
+            answered = taught = self._taught(self.knowledge, s, ids, self.episodes)
+        self.knowledge = taught.knowledge
         self.preprocessor = preprocessor
         self._predictor = None
         classes = list(dict.fromkeys(ids.tolist()))
@@ -276,7 +278,7 @@ class Learner:
             examples=len(ids),
             classes=tuple(self.labels.label(i) for i in classes),
             new_classes=tuple(self.labels.label(i) for i in classes if i not in before),
-            corrections=len(corrections),
+            corrections=answered.wrong,
         )
 
     def _can_teach(self, shape: tuple[int, ...]) -> bool:
@@ -287,13 +289,13 @@ class Learner:
 
     def _taught(
         self, known: Knowledge, s: Tensor, ids: Tensor, episode: int, corrections: Sequence[int] = ()
-    ) -> tuple[Knowledge, list[int]]:
-        """Knowledge with single examples s (n, features), and which of them became corrections."""
+    ) -> Taught:
+        """What teaching single examples s (n, features) makes of some knowledge."""
         vote = self._network_vote() if known.calibration.weight else None
         whitening = self._whitening_if_made(known)
-        known, whitening, kept = self.metric_learner.teach(known, s, ids, episode, whitening, vote, corrections)
-        self._keep_whitening(known, whitening)
-        return known, kept
+        taught = self.metric_learner.teach(known, s, ids, episode, whitening, vote, corrections)
+        self._keep_whitening(taught.knowledge, taught.whitening)
+        return taught
 
     def abandon_episode(self) -> None:
         """Give up the episode in progress: its examples are dropped and the learner is as before it began."""
@@ -473,7 +475,7 @@ class Learner:
         """Made anew only when the sums have changed."""
         whitening = self._whitening_if_made(knowledge)
         if whitening is None:
-            whitening = fit_whitening(knowledge.semantic, self.config.metric)
+            whitening = fit_whitening(knowledge.semantic, self.feature_map.stable, self.config.metric)
             self._keep_whitening(knowledge, whitening)
         return whitening
 

@@ -1,4 +1,4 @@
-"""Labelled images for a benchmark: torchvision's data sets and plain folders, as uint8 arrays.
+"""Labelled examples for a benchmark: torchvision's data sets and plain folders as uint8 images, vectors as floats.
 
 Nothing is downloaded, and a run on validation data never reads the test set. Class indices follow the data set's own
 order of labels, which is the order in which episodes take them.
@@ -15,9 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.datasets.image_folders import read_folder
+from benchmarks.datasets.vectors import Split, read_digits, read_npz
 from benchmarks.errors import DataError, require
 
-DATASETS = ("mnist", "fashion-mnist", "emnist-letters", "cifar10", "cifar100", "folder")
+DATASETS = (
+    "mnist", "fashion-mnist", "emnist-letters", "cifar10", "cifar100", "letters", "banking77", "digits", "folder"
+)  # fmt: skip
 
 HELD_OUT = 1 / 6
 """Share of the training set that becomes validation data, and of a folder without its own test set that becomes one:
@@ -28,20 +31,20 @@ _FOLDER_SPLIT_SEED = 0
 
 
 @dataclass(frozen=True)
-class Images:
-    """Images and their classes."""
+class Examples:
+    """Images or vectors, and their classes."""
 
-    x: NDArray[np.uint8]
-    """(n, channels, height, width)"""
+    x: NDArray[Any]
+    """Images (n, channels, height, width) as bytes, or vectors (n, values) as floats."""
     y: NDArray[np.int64]
     """(n,) indices into the data set's classes."""
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, index: NDArray[np.int64]) -> Images:
-        """Some of the images."""
-        return Images(self.x[index], self.y[index])
+    def take(self, index: NDArray[np.int64]) -> Examples:
+        """Some of the examples."""
+        return Examples(self.x[index], self.y[index])
 
 
 @dataclass(frozen=True)
@@ -51,43 +54,44 @@ class Dataset:
     name: str
     classes: tuple[str, ...]
     """Names of the classes, in label order."""
-    train: Images
-    test: Images | None
+    train: Examples
+    test: Examples | None
     """Absent where it was not asked for."""
     source: str
     """Where it was read from, for the report."""
 
 
 def load(name: str, root: Path, *, test: bool = True) -> Dataset:
-    """Read a data set below `root`; without `test` the test images are not read.
+    """Read a data set below `root`; without `test` the test examples are not read.
 
-    CIFAR may also lie there as folders: `root/train/<class>/*` or `root/cifar10/train/<class>/*`, and `test` beside.
+    CIFAR may also lie there as folders: `root/train/<class>/*` or `root/cifar10/train/<class>/*`, and `test` beside;
+    the letters always do. Embeddings lie there as `root/banking77*.npz`. The digits come with scikit-learn.
     """
     require(name in DATASETS, "dataset", name, "one of " + ", ".join(DATASETS))
     if not root.is_dir():
         raise DataError(f"no folder {root} to look for {name} in: give one with --data-root")
     if name == "folder":
         return _from_folder(name, root, test)
-    if name in _TORCHVISION:
-        try:
-            return _from_torchvision(name, root, test)
-        except (RuntimeError, FileNotFoundError) as error:
-            places = (root, root / name) if name in _CLASSES_OF_FOLDERS else ()
-            for place in places:
-                if (place / "train").is_dir():
-                    return _named(_from_folder(name, place, test))
-            folders = "".join(f", nor folders of images in {place / 'train'}" for place in places)
-            raise DataError(
-                f"{name} is not below {root}: found no {_TORCHVISION[name].files} "
-                f"(torchvision's layout; nothing is downloaded){folders}"
-            ) from error
-    raise AssertionError(name)
+    if name == "digits":
+        return _of_vectors(name, read_digits(test=test), "scikit-learn")
+    if name == "banking77":
+        path = _only_file(name, root, "banking77*.npz")
+        return _of_vectors(name, read_npz(path, test=test), path.name)
+    if name == "letters":
+        return _from_named_folders(name, root, test, "")
+    try:
+        return _from_torchvision(name, root, test)
+    except (RuntimeError, FileNotFoundError) as error:
+        looked_for = f"no {_TORCHVISION[name].files} (torchvision's layout; nothing is downloaded)"
+        if name in _CLASSES_OF_FOLDERS:
+            return _from_named_folders(name, root, test, looked_for)
+        raise DataError(f"{name} is not below {root}: found {looked_for}") from error
 
 
-def prepare(dataset: Dataset, *, fraction: float, validate: bool, seed: int) -> tuple[Images, Images]:
-    """The images to learn from and those to judge by.
+def prepare(dataset: Dataset, *, fraction: float, validate: bool, seed: int) -> tuple[Examples, Examples]:
+    """The examples to learn from and those to judge by.
 
-    `validate` judges by images split off from the training set; only what is left of it is cut to `fraction`.
+    `validate` judges by examples split off from the training set; only what is left of it is cut to `fraction`.
     """
     require(0.0 < fraction <= 1.0, "fraction", fraction, "in (0, 1]")
     train, judge = dataset.train, dataset.test
@@ -98,12 +102,12 @@ def prepare(dataset: Dataset, *, fraction: float, validate: bool, seed: int) -> 
     return stratified(train, fraction, seed), judge
 
 
-def stratified(images: Images, fraction: float, seed: int) -> Images:
-    """A random share of each class, at least two images of it, in the order of the original."""
+def stratified(images: Examples, fraction: float, seed: int) -> Examples:
+    """A random share of each class, at least two of it, in the order of the original."""
     return images if fraction >= 1.0 else _divide(images, fraction, seed, least=2)[0]
 
 
-def _divide(images: Images, share: float, seed: int, least: int) -> tuple[Images, Images]:
+def _divide(images: Examples, share: float, seed: int, least: int) -> tuple[Examples, Examples]:
     """A share of each class, but at least so many of it, and the rest."""
     random = np.random.default_rng((seed, 1))
     chosen = np.zeros(len(images), dtype=bool)
@@ -152,39 +156,61 @@ def _from_torchvision(name: str, root: Path, test: bool) -> Dataset:
     )
 
 
-def _images(part: Any, first: int) -> Images:
+def _images(part: Any, first: int) -> Examples:
     x = np.asarray(part.data)
     x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)  # (n, h, w) or (n, h, w, 3) to (n, c, h, w)
-    return Images(np.ascontiguousarray(x, dtype=np.uint8), np.asarray(part.targets, dtype=np.int64) - first)
+    return Examples(np.ascontiguousarray(x, dtype=np.uint8), np.asarray(part.targets, dtype=np.int64) - first)
+
+
+# ---- vectors ----------------------------------------------------------------------------------------------------
+
+
+def _of_vectors(name: str, found: tuple[tuple[str, ...], Split, Split | None], source: str) -> Dataset:
+    classes, train, test = found
+    return Dataset(name, classes, Examples(*train), None if test is None else Examples(*test), source)
+
+
+def _only_file(name: str, root: Path, pattern: str) -> Path:
+    files = sorted(root.glob(pattern))
+    if len(files) != 1:
+        raise DataError(f"{name} is one file {pattern} below {root}: there are {len(files)}")
+    return files[0]
 
 
 # ---- folders ----------------------------------------------------------------------------------------------------
 
 
-_CLASSES_OF_FOLDERS = {"cifar10": 10, "cifar100": 100}
-"""Data sets that may also lie in folders, and how many there must be."""
+_CLASSES_OF_FOLDERS = {"cifar10": 10, "cifar100": 100, "letters": 26}
+"""Data sets that may lie in folders, and how many there must be."""
 
 
-def _named(dataset: Dataset) -> Dataset:
-    """A named data set from folders, if it can be that one: the paper's figures stand beside it."""
-    wanted = _CLASSES_OF_FOLDERS[dataset.name]
-    if len(dataset.classes) != wanted:
-        raise DataError(f"{dataset.name} has {wanted} classes, but there are {len(dataset.classes)} folders of images")
-    return dataset
+def _from_named_folders(name: str, root: Path, test: bool, looked_for: str) -> Dataset:
+    """A named data set from folders, if it can be that one: other figures stand beside it."""
+    places = (root, root / name)
+    for place in places:
+        if (place / "train").is_dir():
+            dataset = _from_folder(name, place, test)
+            wanted = _CLASSES_OF_FOLDERS[name]
+            if len(dataset.classes) != wanted:
+                raise DataError(f"{name} has {wanted} classes, but there are {len(dataset.classes)} folders of images")
+            return dataset
+    folders = " or ".join(str(place / "train") for place in places)
+    missing = f"{looked_for}, nor folders of images" if looked_for else "no folders of images"
+    raise DataError(f"{name} is not below {root}: found {missing} in {folders}")
 
 
 def _from_folder(name: str, root: Path, test: bool) -> Dataset:
     if (root / "train").is_dir():
         classes = _class_order(root, root / "train")
-        train = Images(*read_folder(root / "train", classes))
-        held = Images(*read_folder(root / "test", classes)) if test else None
+        train = Examples(*read_folder(root / "train", classes))
+        held = Examples(*read_folder(root / "test", classes)) if test else None
         if held is not None and held.x.shape[1:] != train.x.shape[1:]:
             raise DataError(
                 f"training and test images below {root} differ in shape: {train.x.shape[1:]} and {held.x.shape[1:]}"
             )
         return Dataset(name, classes, train, held, "folders of images")
     classes = _class_order(root, root)
-    held, train = _divide(Images(*read_folder(root, classes)), HELD_OUT, _FOLDER_SPLIT_SEED, least=1)
+    held, train = _divide(Examples(*read_folder(root, classes)), HELD_OUT, _FOLDER_SPLIT_SEED, least=1)
     return Dataset(name, classes, train, held if test else None, "folders of images, a sixth of them the test set")
 
 

@@ -1,4 +1,4 @@
-"""Made-up images for when no data set is at hand: each class a smooth pattern, each image its own variation of it.
+"""Made-up examples for when no data set is at hand: each class a pattern, each example its own variation of it.
 
 They are easy to tell apart and good for timing and tests. No accuracy measured on them says anything.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.datasets.loading import Images
+from benchmarks.datasets.loading import Examples
 
 _COARSE = 7
 """Side of the grid from which a pattern is spread out."""
 
 
-def images(classes: int, per_class: int, shape: tuple[int, int, int], seed: int = 0, first: int = 0) -> Images:
+def images(classes: int, per_class: int, shape: tuple[int, int, int], seed: int = 0, first: int = 0) -> Examples:
     """Images of classes `first` … `first + classes - 1`, shuffled: (classes · per_class, channels, height, width)."""
     channels, height, width = shape
     y = np.repeat(np.arange(first, first + classes, dtype=np.int64), per_class)
@@ -25,7 +25,16 @@ def images(classes: int, per_class: int, shape: tuple[int, int, int], seed: int 
     x += random.normal(0.0, 20.0, (len(y), 1, height, width))
     x[x < 60.0] = 0.0  # dark ground, as in digits
     order = random.permutation(len(y))
-    return Images(np.clip(x, 0.0, 255.0).astype(np.uint8)[order], y[order])
+    return Examples(np.clip(x, 0.0, 255.0).astype(np.uint8)[order], y[order])
+
+
+def vectors(classes: int, per_class: int, values: int, seed: int = 0) -> Examples:
+    """Vectors of unit length about a direction of each class, shuffled: (classes · per_class, values)."""
+    random = np.random.default_rng(seed)
+    y = random.permutation(np.repeat(np.arange(classes, dtype=np.int64), per_class))
+    directions = np.random.default_rng(4).normal(size=(classes, values))
+    x = directions[y] + random.normal(size=(len(y), values))
+    return Examples((x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), y)
 
 
 def _pattern(class_id: int, shape: tuple[int, int, int]) -> NDArray[np.float64]:

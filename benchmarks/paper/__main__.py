@@ -26,7 +26,9 @@ def command(
     m: Annotated[int | None, typer.Option(help="Previous episodes in short-term memory, 0 to 4.")] = None,
     blurry: Annotated[str | None, typer.Option(metavar="C,ETA", help="Overlapping episodes, e.g. 3,0.3.")] = None,
     boundaries: Annotated[str, typer.Option(help="explicit, or automatic beside it.")] = "explicit",
-    preset: Annotated[str | None, typer.Option(help="paper or default; for `folder` only default.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="paper, sharp or default; the paper has none for `folder`.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An engine setting; may be repeated.")
     ] = None,

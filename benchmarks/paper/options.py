@@ -19,7 +19,7 @@ from benchmarks.paper.scenario import CLASSES_PER_EPISODE, Blurry
 from sharp_engine import ConfigError, LearnerConfig, preset
 
 Boundaries = Literal["explicit", "automatic"]
-Preset = Literal["paper", "default"]
+Preset = Literal["paper", "sharp", "default"]
 
 _MOST_M = 4
 
@@ -59,7 +59,7 @@ class PaperOptions:
         require(self.memory in published.MEMORIES, "memory", self.memory, "half, full or double")
         require(self.m is None or 0 <= self.m <= _MOST_M, "m", self.m, f"from 0 to {_MOST_M}")
         require(self.boundaries in ("explicit", "automatic"), "boundaries", self.boundaries, "explicit or automatic")
-        require(self.preset in ("paper", "default"), "preset", self.preset, "paper or default")
+        require(self.preset in ("paper", "sharp", "default"), "preset", self.preset, "paper, sharp or default")
         require(self.classes_per_episode >= 1, "classes per episode", self.classes_per_episode, "at least 1")
         if self.dataset == "folder" and self.preset == "paper":
             raise OptionError("the paper has no settings for 'folder': take --preset default")
@@ -87,7 +87,7 @@ class PaperOptions:
 
     def learner_config(self, seed: int) -> LearnerConfig:
         """The engine's settings: the preset, then the paper's memory budget, then the options, then `settings`."""
-        config = preset(self.dataset if self.preset == "paper" else "default")
+        config = preset(self.dataset if self.preset == "paper" else self.preset)
         changes: dict[str, Any] = {"seed": seed, "stream.boundaries": self.boundaries}
         if self.dataset in published.BUDGETS:
             changes["memory.stm_capacity"] = published.BUDGETS[self.dataset][self.memory]

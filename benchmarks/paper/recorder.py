@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.datasets import Images
+from benchmarks.datasets import Examples
 from benchmarks.errors import BudgetError
 from benchmarks.paper import metrics
 from benchmarks.paper.metrics import Counts
@@ -25,7 +25,7 @@ class Recorder:
     """The observer of one seed's learner."""
 
     learner: Learner
-    judge: Images
+    judge: Examples
     classes: int
     report: ReportProgress
     before: int

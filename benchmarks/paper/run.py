@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from benchmarks import datasets
-from benchmarks.datasets import Dataset, Images
+from benchmarks.datasets import Dataset, Examples
 from benchmarks.errors import BenchmarkError, OptionError
 from benchmarks.paper import published, scenario
 from benchmarks.paper.options import PaperOptions
@@ -63,8 +63,8 @@ def run(
 def _run_seed(
     options: PaperOptions,
     seed: int,
-    train: Images,
-    judge: Images,
+    train: Examples,
+    judge: Examples,
     dataset: Dataset,
     progress: ReportProgress,
     before: int,

@@ -59,6 +59,12 @@ def class_incremental(classes: int, per_episode: int) -> Sequence_:
     return tuple(tuple(range(at, min(at + per_episode, classes))) for at in range(0, classes, per_episode))
 
 
+def in_random_order(classes: int, per_episode: int, seed: int) -> Sequence_:
+    """The same with the classes in an order that the seed draws."""
+    order = np.random.default_rng((seed, 5)).permutation(classes).tolist()
+    return tuple(tuple(order[i] for i in episode) for episode in class_incremental(classes, per_episode))
+
+
 def blurry_sequence(classes: int, blurry: Blurry, seed: int) -> Sequence_:
     """Episodes that overlap: a first one of c random classes, then each place new with probability η, else seen.
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reporting import learner_tables
 from benchmarks.reporting.files import write_text
+from benchmarks.reporting.markdown import Row, markdown_table
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -21,7 +24,6 @@ BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "benchmarks" / "results"
 
 Results = list[dict[str, Any]]
-Row = Sequence[str]
 
 _NAMES = {
     "mnist": "MNIST",
@@ -89,7 +91,7 @@ def headline(results: Results) -> str:
         if "survived" in result:
             kills = f"{result['survived']} of {sum(result['kills'].values())}"
             rows.append(("kills survived without loss", kills, "the same weights, bit for bit, as undisturbed"))
-    return _table(("", "measured", "beside"), rows)
+    return markdown_table(("", "measured", "beside"), rows)
 
 
 def accuracy(results: Results) -> str:
@@ -115,13 +117,23 @@ def accuracy(results: Results) -> str:
             )
         )
     columns = ("data set", "default preset", "the paper's settings", "SHARP there", "next there", "fine-tuning there")
-    return _table(columns, rows)
+    return markdown_table(columns, rows)
 
 
 def speed(results: Results) -> str:
     """Ratios of processor time over what stands beside; lower is faster."""
     rows: list[Row] = []
     for result in results:
+        for figure in (result.get("sequence") or {}).get("comparisons", ()):
+            ratio, target = f"{figure['cpu_ratio']:.2f}", _most(figure["target"])
+            rows.append((f"the default learner: {figure['name']}", ratio, figure["beside"], target))
+        for figure in result.get("answers", ()):
+            name = f"answers: {figure['name']}, {figure['classes']} classes"
+            rows.append((name, f"{figure['cpu_ratio']:.2f}", "the bare operations", _most(figure["target"])))
+        for figure in result.get("teaching", ()):
+            name = f"teaching one example: {figure['inputs']}, {figure['classes']} classes"
+            both = f"{figure['teach_ms']:.1f} ms, {figure['with_prediction_ms']:.1f} ms with the next prediction"
+            rows.append((name, both, "", "milliseconds"))
         for figure in result.get("training", ()):
             name = f"learning: {figure['name']}"
             rows.append((name, f"{figure['cpu_ratio']:.2f}", "a dense network", _most(figure["target"])))
@@ -139,10 +151,16 @@ def speed(results: Results) -> str:
         if growth:
             name, ratio = f"growing: episode {growth['episodes']}", growth["cpu_ratio_last_to_third"]
             rows.append((name, f"{ratio:.2f}", "the third episode", _most(growth["target"])))
+            if (metric := growth.get("metric_cpu_ratio_of_medians")) is not None:
+                name = f"growing: episode {growth['episodes']}, until the metric answers"
+                rows.append((name, f"{metric:.2f}", "the third episode", _most(growth["target"])))
+            if (unexplained := growth.get("unexplained_bytes")) is not None and "memory_bytes" in growth:
+                grown = f"{unexplained / 1e6:+.1f} MB"
+                rows.append(("growing: the process beyond its memories", grown, "the third episode", "flat"))
         for figure in result.get("snapshot", ()):
             beside = f"its bytes {'written' if figure['name'].endswith('save') else 'read'}"
             rows.append((f"snapshot: {figure['name']}", f"{figure['cpu_ratio']:.1f}", beside, _most(figure["target"])))
-    return _table(("", "processor time", "over that of", "to reach"), rows)
+    return markdown_table(("", "processor time", "over that of", "to reach"), rows)
 
 
 def serving(results: Results) -> str:
@@ -158,7 +176,7 @@ def serving(results: Results) -> str:
                 p99 = f"p99 {1000 * state['p99_seconds']:.1f} ms, {state['failures']} failed of {state['requests']:,}"
                 rows.append((f"single images, {state['name']}", p99, f"{state['p99_ratio']:.2f} of idle",
                              _most(state["target"])))  # fmt: skip
-    return _table(("", "measured", "beside", "to reach"), rows)
+    return markdown_table(("", "measured", "beside", "to reach"), rows)
 
 
 def reliability(results: Results) -> str:
@@ -176,7 +194,7 @@ def reliability(results: Results) -> str:
             ("tensors equal, bit for bit, to those of a run that nobody disturbed", f"{result['tensors']}"),
             ("slowest recovery", f"{result['slowest_recovery']:.1f} s"),
         ]
-    return _table(("", "measured"), rows)
+    return markdown_table(("", "measured"), rows)
 
 
 def load_run(results: Results) -> str:
@@ -196,7 +214,7 @@ def load_run(results: Results) -> str:
         for name in ("front", "trainer"):
             trace = result["memory"][name]
             rows.append((f"memory of the {name}", f"{trace['last_mb']:,.0f} MB, {_slope(trace)} MB per minute"))
-    return _table(("", "measured"), rows)
+    return markdown_table(("", "measured"), rows)
 
 
 TABLES: dict[str, Callable[[Results], str]] = {
@@ -206,11 +224,15 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "serving": serving,
     "reliability": reliability,
     "load": load_run,
+    **{f"learner-{group}": partial(learner_tables.markdown, group) for group in learner_tables.GROUPS},
 }
 """By the name of their markers."""
 DOCUMENTS: dict[Path, tuple[str, ...]] = {
     README: ("headline",),
-    BENCHMARKS: ("accuracy", "speed", "serving", "reliability", "load"),
+    BENCHMARKS: (
+        *(f"learner-{group}" for group in learner_tables.GROUPS),
+        *("accuracy", "speed", "serving", "reliability", "load"),
+    ),
 }
 """Which tables stand where."""
 
@@ -268,13 +290,6 @@ def _range(ratios: Iterable[float]) -> str:
 
 def _most(target: float | None) -> str:
     return "" if target is None else f"at most {target:g}"
-
-
-def _table(columns: Row, rows: Sequence[Row]) -> str:
-    if not rows:
-        return ""
-    lines = [columns, tuple("---" for _ in columns), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.datasets import Images, synthetic
+from benchmarks.datasets import Examples, synthetic
 from benchmarks.serving.options import ServingOptions, Sizes
 from benchmarks.serving.processes import Cores, EmptyService, LoadGenerator, MeasuredServer, choose_cores, on_cores
 from sharp.v1 import prediction_pb2, tensor_pb2
@@ -34,7 +34,7 @@ class Bench:
     empty: EmptyService
     load: LoadGenerator
     client: Client
-    images: Images
+    images: Examples
     train_rate: float
     """Examples that the trainer learns per second."""
 
@@ -48,7 +48,7 @@ class Bench:
         answer: dict[str, Any] = self.load.ask(order)
         return answer
 
-    def sample(self, per_class: int) -> Images:
+    def sample(self, per_class: int) -> Examples:
         """So many images of each of two classes, as often as need be."""
         members = [np.resize(np.flatnonzero(self.images.y == label), per_class) for label in (0, 1)]
         index = np.concatenate(members)
@@ -73,7 +73,7 @@ def prepared(options: ServingOptions, folder: Path) -> Iterator[Bench]:
         yield Bench(options, folder, cores, server, empty, load, client, images, rate)
 
 
-def payload(images: Images, examples: int) -> str:
+def payload(images: Examples, examples: int) -> str:
     """A request to predict so many images, as the load generator takes it."""
     x = np.resize(images.x, (examples, *images.x.shape[1:]))
     tensor = tensor_pb2.Tensor(dtype=tensor_pb2.DTYPE_UINT8, shape=x.shape, data=x.tobytes())
@@ -81,7 +81,7 @@ def payload(images: Images, examples: int) -> str:
     return base64.b64encode(request.SerializeToString()).decode()
 
 
-def teach_all(client: Client, images: Images, sizes: Sizes) -> float:
+def teach_all(client: Client, images: Examples, sizes: Sizes) -> float:
     """Make the learner and teach it all classes, two at a time; returns examples learned per second."""
     _create(client, dict(sizes.training))
     begun = time.perf_counter()
@@ -102,7 +102,7 @@ def _create(client: Client, settings: dict[str, Any]) -> None:
                 raise
 
 
-def teach(client: Client, images: Images, times: int = 1) -> None:
+def teach(client: Client, images: Examples, times: int = 1) -> None:
     """Teach one episode and wait until it serves."""
     with client.learn(LEARNER) as stream:
         for _ in range(times):
@@ -110,11 +110,11 @@ def teach(client: Client, images: Images, times: int = 1) -> None:
         stream.end_episode().wait(_WAIT)
 
 
-def images_of(side: int) -> Images:
+def images_of(side: int) -> Examples:
     """Ten classes of grey images."""
     if side != 8:
         return synthetic.images(10, 180, (1, side, side))
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    return Images((digits.images * 15.9).astype(np.uint8)[:, None], digits.target.astype(np.int64))
+    return Examples((digits.images * 15.9).astype(np.uint8)[:, None], digits.target.astype(np.int64))

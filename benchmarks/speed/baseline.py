@@ -6,8 +6,10 @@ floats beforehand and its batches by index, so that it wastes nothing.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sharp_engine.network.architecture import Architecture
@@ -52,6 +54,12 @@ def contrastive_loss(z: Tensor, y: Tensor, temperature: float) -> Tensor:
     anchors = count > 0
     per_anchor = -(positives * log_prob).sum(1)[anchors] / count[anchors]
     return per_anchor.mean()
+
+
+def random_replay(network: DenseNetwork, stored: int, y: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Activations at the cut to stand for a short-term memory of so many, with the classes of the episode before."""
+    classes = torch.from_numpy(y).unique()
+    return torch.rand(stored, *network.cut_shape), classes[torch.arange(stored) % len(classes)]
 
 
 class DenseTrainer:

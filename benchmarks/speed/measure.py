@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -10,20 +9,23 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks import datasets
-from benchmarks.datasets import Images, synthetic
+from benchmarks.datasets import Examples, synthetic
 from benchmarks.errors import DataError, require
 from benchmarks.paper import published, scenario
 from benchmarks.reporting.machine import machine, versions
 from benchmarks.reporting.runner import ReportProgress, silently
-from benchmarks.speed import growth, prediction, snapshots, training
+from benchmarks.speed import answers, growth, prediction, sequence, snapshots, teaching, training
+from benchmarks.speed.answers import AnswerTimes
 from benchmarks.speed.growth import Growth
 from benchmarks.speed.prediction import PredictionTimes
+from benchmarks.speed.sequence import SequenceTimes
+from benchmarks.speed.teaching import TeachingTimes
 from benchmarks.speed.timing import Comparison
 from sharp_engine import Learner, LearnerConfig, preset
 
-Part = Literal["training", "prediction", "growth", "snapshot"]
-PARTS: tuple[Part, ...] = ("training", "prediction", "growth", "snapshot")
-Tell = Callable[[str], None]
+Part = Literal["sequence", "answers", "teaching", "growth", "training", "prediction", "snapshot"]
+PARTS: tuple[Part, ...] = ("sequence", "answers", "teaching", "growth", "training", "prediction", "snapshot")
+"""The first four are about the default learner; training and prediction about the network alone, as in the paper."""
 
 MNIST_SHAPE, CIFAR_SHAPE = (1, 28, 28), (3, 32, 32)
 
@@ -42,7 +44,13 @@ class Sizes:
     memories: tuple[tuple[int, int], ...] = ((10, 25), (100, 50), (1000, 50))
     small_per_class: int = 200
     """Of the learner whose predictions and snapshots are measured: its speed does not depend on how much it saw."""
-    growth_episodes: int = 50
+    most_epochs: int = 30
+    """Of the dense classifier that learns everything at once."""
+    vector_values: int = 384
+    vector_classes: int = 77
+    taught_classes: int = 100
+    taught_examples: int = 50
+    growth_episodes: int = 100
     growth_per_class: int = 100
     rounds: int = 7
     least_seconds: float = 0.2
@@ -51,10 +59,19 @@ class Sizes:
 TINY = Sizes(
     mnist_per_class=20,
     vgg_per_class=4,
-    settings=(("training.phases", 1), ("training.min_steps", 0), ("training.epochs", 1)),
+    settings=(
+        *(("training.phases", 1), ("training.min_steps", 0), ("training.epochs", 1)),
+        *(("architecture.dictionary.atoms", 6), ("architecture.dictionary.patches", 300)),
+        ("metric.random_features", 30),
+    ),
     batches=(1, 8),
     memories=((12, 3),),
     small_per_class=10,
+    most_epochs=2,
+    vector_values=16,
+    vector_classes=6,
+    taught_classes=6,
+    taught_examples=4,
     growth_episodes=4,
     growth_per_class=6,
     rounds=1,
@@ -70,25 +87,32 @@ class SpeedOptions:
     parts: tuple[Part, ...] = PARTS
     data_root: Path | None = None
     """Where MNIST lies; made-up images of its size stand in where it is absent."""
-    preset: Literal["paper", "default"] = "default"
-    """Whose schedule is learned by."""
+    preset: Literal["paper", "sharp"] = "sharp"
+    """Whose schedule the network alone is trained by."""
     fraction: float = 1.0
     """Share of MNIST to learn from."""
+    validation: bool = False
+    """Judge accuracies by images split off from the training set; the test set is not read."""
     sizes: Sizes = field(default_factory=Sizes)
 
     def __post_init__(self) -> None:
         for part in self.parts:
             require(part in PARTS, "only", part, "one of " + ", ".join(PARTS))
-        require(self.preset in ("paper", "default"), "preset", self.preset, "paper or default")
+        require(self.preset in ("paper", "sharp"), "preset", self.preset, "paper or sharp")
         require(0.0 < self.fraction <= 1.0, "fraction", self.fraction, "in (0, 1]")
 
     def config(self, dataset: Literal["mnist", "cifar10"]) -> LearnerConfig:
-        """The preset with the paper's memory budget."""
-        config = preset(dataset if self.preset == "paper" else "default")
+        """The network alone: the preset with the paper's memory budget."""
+        config = preset(dataset if self.preset == "paper" else "sharp")
         budget = published.BUDGETS[dataset]["full"]
         ltm = published.LTM_PER_CLASS[dataset]
         memory = {"memory.stm_capacity": budget, "memory.ltm_per_class": ltm}
         return config.with_options({**memory, **dict(self.sizes.settings)})
+
+    @property
+    def learner_config(self) -> LearnerConfig:
+        """The default learner."""
+        return preset("default").with_options(dict(self.sizes.settings))
 
 
 @dataclass
@@ -97,6 +121,9 @@ class SpeedResult:
 
     options: SpeedOptions
     data: str = ""
+    sequence: SequenceTimes | None = None
+    answers: list[AnswerTimes] = field(default_factory=list)
+    teaching: list[TeachingTimes] = field(default_factory=list)
     training: list[Comparison] = field(default_factory=list)
     training_details: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     prediction: list[PredictionTimes] = field(default_factory=list)
@@ -112,9 +139,13 @@ class SpeedResult:
             "settings": {
                 "preset": self.options.preset,
                 "fraction": self.options.fraction,
+                "validation": self.options.validation,
                 "data": self.data,
                 "full_sizes": self.options.sizes == Sizes(),
             },
+            "sequence": None if self.sequence is None else self.sequence.to_dict(),
+            "answers": [a.to_dict() for a in self.answers],
+            "teaching": [t.to_dict() for t in self.teaching],
             "training": [c.to_dict() for c in self.training],
             "training_by_episode": self.training_details,
             "prediction": [p.to_dict() for p in self.prediction],
@@ -127,7 +158,14 @@ def run(options: SpeedOptions, progress: ReportProgress = silently) -> SpeedResu
     """Measure; `progress` hears what is being measured now."""
     result = SpeedResult(options)
     sizes = options.sizes
-    mnist, result.data = _mnist(options)
+    mnist, judge, result.data = _mnist(options)
+    if "sequence" in options.parts:
+        progress("sequence: the default learner on MNIST")
+        result.sequence = sequence.measure(
+            options.learner_config, _episodes(mnist), judge, most_epochs=sizes.most_epochs
+        )
+    if "answers" in options.parts or "teaching" in options.parts:
+        _measure_default_learners(options, mnist, result, progress)
     if "training" in options.parts:
         progress("training: the MNIST sequence")
         _, times = training.learn_in_turns(options.config("mnist"), _episodes(mnist))
@@ -158,9 +196,8 @@ def run(options: SpeedOptions, progress: ReportProgress = silently) -> SpeedResu
         result.snapshot += snapshots.measure("MNIST learner", small, rounds=sizes.rounds)
         result.snapshot += snapshots.measure("vgg-small learner", vgg, rounds=sizes.rounds)
     if "growth" in options.parts:
-        config = options.config("mnist").with_options({"architecture.input_shape": list(MNIST_SHAPE)})
         result.growth = growth.measure(
-            config,
+            options.learner_config,
             sizes.growth_episodes,
             sizes.growth_per_class,
             lambda n: progress(f"growth: episode {n} of {sizes.growth_episodes}"),
@@ -168,28 +205,57 @@ def run(options: SpeedOptions, progress: ReportProgress = silently) -> SpeedResu
     return result
 
 
-def _mnist(options: SpeedOptions) -> tuple[Images, str]:
+def _measure_default_learners(
+    options: SpeedOptions, mnist: Examples, result: SpeedResult, progress: ReportProgress
+) -> None:
+    """Answers and teaching, for images and for vectors."""
+    sizes, config = options.sizes, options.learner_config
+    per_class, values = sizes.small_per_class, sizes.vector_values
+    if "answers" in options.parts:
+        for kind, known in (
+            ("28×28 images", _first_of_each(mnist, per_class)),
+            (f"vectors of {values} values", synthetic.vectors(sizes.vector_classes, per_class, values)),
+        ):
+            progress(f"answers: {kind}")
+            learner = teaching.learner_of(config, known, per_episode=2 if known.x.ndim > 2 else 7)
+            result.answers += answers.measure(
+                learner, kind, known, sizes.batches, rounds=sizes.rounds, least_seconds=sizes.least_seconds
+            )
+    if "teaching" in options.parts:
+        count, most = sizes.taught_classes, sizes.taught_examples
+        images = [synthetic.images(count, n, MNIST_SHAPE, seed=n) for n in (per_class, 2)]
+        vectors = [synthetic.vectors(count, n, values, seed=n) for n in (per_class, 2)]
+        for kind, (known, unseen) in (("28×28 images", images), (f"vectors of {values} values", vectors)):
+            progress(f"teaching: {kind}")
+            learner = teaching.learner_of(config, known, per_episode=10)
+            result.teaching.append(teaching.measure(learner, kind, unseen.take(np.arange(most + 1))))
+
+
+def _mnist(options: SpeedOptions) -> tuple[Examples, Examples, str]:
+    """What to learn from, what to judge by, and what it is called."""
     if options.data_root is not None:
-        found = datasets.load("mnist", options.data_root, test=False)
-        return datasets.stratified(found.train, options.fraction, seed=0), "MNIST"
+        found = datasets.load("mnist", options.data_root, test=not options.validation)
+        train, judge = datasets.prepare(found, fraction=options.fraction, validate=options.validation, seed=0)
+        return train, judge, "MNIST"
     per_class = max(2, round(options.sizes.mnist_per_class * options.fraction))
-    return synthetic.images(10, per_class, MNIST_SHAPE), "made-up images"
+    train, judge = (synthetic.images(10, n, MNIST_SHAPE, seed=seed) for seed, n in enumerate((per_class, 20)))
+    return train, judge, "made-up images"
 
 
-def _episodes(images: Images) -> list[Images]:
+def _episodes(images: Examples) -> list[Examples]:
     """Two adjacent classes each."""
     sequence = scenario.class_incremental(int(images.y.max()) + 1, 2)
     return [images.take(episode.index) for episode in scenario.deal(images.y, sequence, seed=0)]
 
 
-def _first_of_each(images: Images, per_class: int) -> Images:
+def _first_of_each(images: Examples, per_class: int) -> Examples:
     members = [np.flatnonzero(images.y == class_id)[:per_class] for class_id in np.unique(images.y)]
     if min(len(part) for part in members) < 2:
         raise DataError(f"{len(images)} images are too few: every class needs two")
     return images.take(np.concatenate(members))
 
 
-def _small_learner(config: LearnerConfig, images: Images) -> Learner:
+def _small_learner(config: LearnerConfig, images: Examples) -> Learner:
     """A learner that has learned all the episodes of some images."""
     learner = Learner(config)
     for episode in _episodes(images):

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 
-from benchmarks.datasets import Images
+from benchmarks.datasets import Examples
 from benchmarks.speed.baseline import DenseNetwork
 from benchmarks.speed.timing import Comparison, in_turns
 from sharp_engine import Learner
@@ -86,7 +86,7 @@ def with_memories(learner: Learner, kind: Kind, classes: int, per_class: int, fo
 
 def measure(
     learner: Learner,
-    sample: Images,
+    sample: Examples,
     batches: Sequence[int],
     memories: Sequence[tuple[int, int]],
     *,

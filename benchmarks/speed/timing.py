@@ -50,6 +50,8 @@ class Comparison:
     baseline: Spent
     target: float | None = None
     """The ratio of processor time to reach, where one is set."""
+    beside: str = ""
+    """What the baseline is, where one table has several."""
 
     @property
     def cpu_ratio(self) -> float:
@@ -66,6 +68,7 @@ class Comparison:
         return {
             "name": self.name,
             "unit": self.unit,
+            "beside": self.beside,
             "cpu_seconds": self.ours.cpu,
             "wall_seconds": self.ours.wall,
             "baseline_cpu_seconds": self.baseline.cpu,

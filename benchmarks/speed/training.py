@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.datasets import Images
-from benchmarks.speed.baseline import DenseNetwork, DenseTrainer
+from benchmarks.datasets import Examples
+from benchmarks.speed.baseline import DenseNetwork, DenseTrainer, random_replay
 from benchmarks.speed.timing import Comparison, Spent, now
 from sharp_engine import Learner, LearnerConfig, Progress
 
@@ -63,7 +63,7 @@ class EpisodeTimes:
     """All of the dense network's epochs."""
 
 
-def learn_in_turns(config: LearnerConfig, episodes: Sequence[Images]) -> tuple[Learner, list[EpisodeTimes]]:
+def learn_in_turns(config: LearnerConfig, episodes: Sequence[Examples]) -> tuple[Learner, list[EpisodeTimes]]:
     """Learn a sequence with the engine and with the dense network, epoch by epoch in turns."""
     config = config.with_options({"memory.holdout": 0.0, "architecture.input_shape": list(episodes[0].x.shape[1:])})
     learner = Learner(config)
@@ -72,13 +72,11 @@ def learn_in_turns(config: LearnerConfig, episodes: Sequence[Images]) -> tuple[L
     training = config.training
     dense = DenseTrainer(dense_network, training.batch_size, training.temperature, training.learning_rate)
     times = []
-    before: Images | None = None
+    before: Examples | None = None
     for episode in episodes:
         replay = None
         if before is not None and config.memory.replayed_episodes > 0:
-            stored = torch.rand(config.memory.stm_capacity, *dense_network.cut_shape)
-            classes = torch.from_numpy(before.y).unique()
-            replay = stored, classes[torch.arange(len(stored)) % len(classes)]
+            replay = random_replay(dense_network, config.memory.stm_capacity, before.y)
         dense.begin_episode(torch.from_numpy(episode.x).float() / 255.0, torch.from_numpy(episode.y), replay)
         turns = _Turns(dense)
         start = now()

@@ -29,6 +29,12 @@ def paper(context: typer.Context) -> None:
 
 
 @app.command(context_settings=_HAND_ON, add_help_option=False)
+def learner(context: typer.Context) -> None:
+    """Measure the default learner: class by class, few examples, corrections, unknown classes, shares."""
+    _run("benchmarks.learner.__main__", context)
+
+
+@app.command(context_settings=_HAND_ON, add_help_option=False)
 def speed(context: typer.Context) -> None:
     """Measure training, prediction, growth and snapshots against their floors."""
     _run("benchmarks.speed.__main__", context)

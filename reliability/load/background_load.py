@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from benchmarks.datasets import Images
+from benchmarks.datasets import Examples
 from benchmarks.serving.bench import LEARNER
 from reliability.load.result import CallCounts
 from sharp_client import Client, SharpError
@@ -27,7 +27,7 @@ _RESTARTS_PER_SECOND = 2.0
 class BackgroundLoad:
     """Threads that keep a server busy; they end with the context, each after the call that it is in."""
 
-    def __init__(self, address: str, images: Images, per_class: int, calls: CallCounts) -> None:
+    def __init__(self, address: str, images: Examples, per_class: int, calls: CallCounts) -> None:
         self._address, self._images, self._calls = address, images, calls
         members = [np.resize(np.flatnonzero(images.y == label), per_class) for label in (0, 1)]
         self._episode = images.take(np.random.default_rng(0).permutation(np.concatenate(members)))

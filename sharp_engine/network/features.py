@@ -68,6 +68,7 @@ class FeatureMap:
 
     def __init__(self, features: int, random_features: int, seed: int, device: torch.device) -> None:
         generator = torch.Generator().manual_seed(seed)
+        self.stable = features
         self.dimensions = features + random_features
         self._projection = (torch.randn(features, random_features, generator=generator) / math.sqrt(features)).to(
             device

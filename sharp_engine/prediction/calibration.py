@@ -80,10 +80,14 @@ def sample(count: int) -> Tensor:
 
 
 def fit_temperature(scores: Tensor, rows: Tensor) -> float:
-    """The temperature at which shares of classes lose least on examples of known class: scores (n, classes)."""
+    """The temperature at which shares of classes lose least on examples of known class: scores (n, classes).
+
+    However many are right, the next one may be wrong.
+    """
+    doubt = 1.0 / (len(rows) + 1)
 
     def loss(logarithm: float) -> float:
-        return float(F.cross_entropy(scores / math.exp(logarithm), rows))
+        return float(F.cross_entropy(scores / math.exp(logarithm), rows, label_smoothing=doubt))
 
     low, high = math.log(0.02), math.log(200.0)
     for _ in range(40):  # ternary search: the loss falls, then rises

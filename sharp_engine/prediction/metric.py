@@ -44,6 +44,8 @@ class Whitening:
     """(dimensions, dimensions) float32: v = φ · matrix"""
     leverage: float
     """What one example's squared deviation, whitened, adds to the covariance: for leaving it out again."""
+    energy: float
+    """Mean squared length of whitened deviations from class means: the dimensions that count."""
 
     def __call__(self, phi: Tensor) -> Tensor:
         """Whitened examples: (n, dimensions)."""
@@ -58,8 +60,11 @@ class Whitening:
         return torch.cat([part @ self.matrix for part in padded.split(_BLOCK)])[: len(phi)]
 
 
-def fit_whitening(memory: SemanticMemory, config: MetricConfig) -> Whitening:
-    """From the sums of a memory that has nothing waiting to be folded."""
+def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> Whitening:
+    """From the sums of a memory; the first `stable` dimensions are stable features, the others random ones.
+
+    Random features pay only where there are many examples for each: until then they count as noisy.
+    """
     device = memory.scatter.device
     at = torch.device("cpu") if device.type == "mps" else device
     scatter, means = memory.scatter.to(at, torch.float64), memory.means.to(at, torch.float64)
@@ -71,21 +76,27 @@ def fit_whitening(memory: SemanticMemory, config: MetricConfig) -> Whitening:
     variance = (scatter.diagonal() + between) / (freedom + 1)
     variance = torch.where(variance > 0, variance, torch.ones_like(variance))
     deviation = variance.sqrt()
-    alpha = 1.0
+    alpha, added = 1.0, torch.ones_like(variance)
     if freedom >= 2:
         scatter = scatter.div_(freedom).div_(deviation[:, None]).div_(deviation[None, :])
         alpha = min(1.0, config.shrinkage * _oracle_shrinkage(scatter, freedom))
     factor = torch.eye(dimensions, dtype=torch.float64, device=at)
     while alpha < 1.0:
+        added = torch.full_like(variance, alpha)
+        added[stable:] += (dimensions / freedom) ** 2
         covariance = scatter * (1.0 - alpha)
-        covariance.diagonal().add_(alpha)
+        covariance.diagonal().add_(added)
         factor, failed = torch.linalg.cholesky_ex(covariance)
         if not bool(failed):
             break
         alpha = min(1.0, 10.0 * alpha + 1e-6)  # rounding, or a file from a stranger: only shrinkage can help
-        factor = torch.eye(dimensions, dtype=torch.float64, device=at)
-    inverse = torch.linalg.solve_triangular(factor, torch.diag(1.0 / deviation), upper=False)
-    return Whitening(inverse.T.to(device, torch.float32).contiguous(), (1.0 - alpha) / max(freedom, 1))
+        factor, added = torch.eye(dimensions, dtype=torch.float64, device=at), torch.ones_like(variance)
+    factor = factor.float()  # the inverse of a factor is no less exact in single precision
+    inverse = torch.linalg.solve_triangular(factor, torch.eye(dimensions, device=at), upper=False)
+    weighed = float((added * inverse.square().sum(0)).sum())
+    energy = (dimensions - weighed) / (1.0 - alpha) if alpha < 1.0 else 0.0
+    matrix = (inverse / deviation.float()).T.to(device).contiguous()
+    return Whitening(matrix, (1.0 - alpha) / max(freedom, 1), max(energy, 1.0))
 
 
 def _oracle_shrinkage(covariance: Tensor, freedom: int) -> float:
@@ -107,6 +118,8 @@ class Means:
     """(classes,) float64, on the CPU"""
     means: Tensor
     """(classes, dimensions) float32"""
+    energy: float
+    """Of the whitening."""
 
     def teach(self, v: Tensor, class_ids: tuple[int, ...]) -> Means:
         """Move the means by single whitened examples v (n, dimensions), one after the other."""
@@ -119,12 +132,12 @@ class Means:
             place = ids.index(class_id)
             counts[place] += 1.0
             means[place] = means[place] + (row - means[place]) / counts[place]
-        return Means(tuple(ids), torch.tensor(counts, dtype=torch.float64), torch.stack(means))
+        return Means(tuple(ids), torch.tensor(counts, dtype=torch.float64), torch.stack(means), self.energy)
 
 
 def whitened_means(memory: SemanticMemory, whitening: Whitening) -> Means:
     """Of everything a memory knows."""
-    summed = Means(memory.class_ids, memory.counts.to(torch.float64), whitening(memory.means))
+    summed = Means(memory.class_ids, memory.counts.to(torch.float64), whitening(memory.means), whitening.energy)
     return summed.teach(whitening.rows(memory.taught), memory.taught_ids) if memory.taught_ids else summed
 
 
@@ -135,7 +148,7 @@ class Coordinates:
     z: Tensor
     """(n, axes)"""
     rest: Tensor
-    """(n,) squared length beyond the axes"""
+    """(n,) squared length beyond the axes: the same for all classes, it tells only how novel an example is"""
 
 
 class Metric:
@@ -153,11 +166,11 @@ class Metric:
         centre = weight @ means
         around = means - centre  # (classes, dimensions)
         axes, variation = _axes(around, weight)
-        dimensions = means.shape[1]
+        dimensions, energy = means.shape[1], known.energy / noise
         if len(axes):  # less what the uncertainty of the means explains, spread over the axes they span
-            variation = variation - float((weight / known.counts.to(at)).sum()) * dimensions / len(axes)
-        total = max(float(variation.clamp(min=0.0).sum()), _LEAST_VARIATION * dimensions)
-        least = max(floor * total / dimensions, 1e-6)
+            variation = variation - float((weight / known.counts.to(at)).sum()) * energy / len(axes)
+        total = max(float(variation.clamp(min=0.0).sum()), _LEAST_VARIATION * energy)
+        least = max(floor * total / energy, 1e-6)
         psi = variation.clamp(min=least)  # (axes,)
         n = known.counts.to(at)[:, None]
         place = (around @ axes.T) * (n * psi / (1.0 + n * psi))  # (classes, axes)
@@ -170,7 +183,7 @@ class Metric:
         self.dimensions = dimensions
         self.noise = noise
         self.centre = (centre * math.sqrt(noise)).to(device, torch.float32)
-        self._axes = (axes / math.sqrt(noise)).T.to(device, torch.float32).contiguous()  # (dimensions, axes)
+        self.axes = (axes / math.sqrt(noise)).T.to(device, torch.float32).contiguous()  # (dimensions, axes)
         self._quadratic = quadratic.T.to(device, torch.float32).contiguous()
         self._linear = linear.T.to(device, torch.float32).contiguous()
         self._constant = constant.to(device, torch.float32)
@@ -180,35 +193,42 @@ class Metric:
         beyond = dimensions - len(psi)
         self._rest_offset = 0.5 * beyond * (math.log1p(least) - math.log(sure))
         self._seen = (1.0 / everything).to(device, torch.float32)  # (axes,)
-        self._seen_rest = 1.0 / (1.0 + least)
-        self._seen_constant = float(everything.log().sum()) + beyond * math.log1p(least)
+        self._seen_constant = float(everything.log().sum())
 
     def coordinates(self, v: Tensor) -> Coordinates:
         """Of whitened examples v (n, dimensions)."""
         around = v - self.centre
-        z = around @ self._axes
-        return Coordinates(z, (around.square().sum(1) / self.noise - z.square().sum(1)).clamp_(min=0.0))
+        z = around @ self.axes
+        return Coordinates(z, self.rest(around, z))
 
-    def scores(self, at: Coordinates) -> Tensor:
-        """Log-likelihood ratios: (n, classes)."""
-        own = torch.addmm(self._constant, at.z, self._linear).addmm_(at.z.square(), self._quadratic)
-        return own + (at.rest * self._rest_slope + self._rest_offset)[:, None]
+    def rest(self, around: Tensor, z: Tensor) -> Tensor:
+        """Squared length beyond the axes of whitened examples around the centre: (n,)."""
+        return (around.square().sum(1) / self.noise - z.square().sum(1)).clamp_(min=0.0)
 
-    def distances(self, at: Coordinates, scores: Tensor) -> Tensor:
-        """Distances to classes, in the order of their scores: (n, classes).
+    def scores(self, z: Tensor) -> Tensor:
+        """Log-likelihood ratios along the axes: (n, classes)."""
+        return torch.addmm(self._constant, z, self._linear).addmm_(z.square(), self._quadratic)
 
-        Twice the negative log-likelihood per dimension, about 1 for an example of the class.
+    def likeness(self, rest: Tensor) -> Tensor:
+        """What directions beyond the axes add to every class's score: (n,)."""
+        return rest * self._rest_slope + self._rest_offset
+
+    def distances(self, z: Tensor, scores: Tensor) -> Tensor:
+        """Squared distances to classes along the axes, in the order of their scores: (n, classes).
+
+        Twice the negative log-likelihood per axis, about 1 for an example of the class.
         """
-        everything = at.z.square() @ self._seen + at.rest * self._seen_rest + self._seen_constant  # (n,)
-        plain = (everything[:, None] - 2.0 * scores) / self.dimensions
+        everything = z.square() @ self._seen + self._seen_constant  # (n,)
+        plain = (everything[:, None] - 2.0 * scores) / max(z.shape[1], 1)
         # Corrections and votes may lift a score beyond any likelihood: then it nears 0, and still rises with its score.
         return torch.where(plain < _NEAR, _NEAR**2 / (2.0 * _NEAR - plain.clamp(max=_NEAR)), plain)
 
-    def left_out(self, at: Coordinates, rows: Tensor, leverage: float) -> tuple[Coordinates, Tensor]:
-        """Coordinates of examples as a metric would see them that had not learned them, and which can be seen so.
+    def left_out(self, at: Coordinates, rows: Tensor, leverage: float) -> Coordinates:
+        """Coordinates of examples as a metric would see them that had not learned them.
 
         Leaving an example out moves its class's mean away from it and widens the covariance along it; a rank-one
-        update of the inverse gives both. rows: (n,) the class of each, by its place in this metric.
+        update of the inverse gives both. rows: (n,) the class of each, by its place in this metric; of classes with at
+        least two examples.
         """
         n = self.counts.to(at.z.device, torch.float32)[rows]
         off = at.z - self._places[rows]  # (n, axes) from the class's mean
@@ -216,7 +236,7 @@ class Metric:
         seen = leverage * factor * (off.square().sum(1) + at.rest) * self.noise
         remaining = (1.0 - seen).clamp(min=0.05)
         z = self._places[rows] + off * (factor / remaining)[:, None]
-        return Coordinates(z, at.rest * factor.square() / remaining), n >= 2
+        return Coordinates(z, at.rest * factor.square() / remaining)
 
     def noise_along_axes(self, at: Coordinates, rows: Tensor) -> float:
         """Mean squared deviation from the class's mean per axis, in this metric's unit."""

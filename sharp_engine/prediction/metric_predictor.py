@@ -37,6 +37,10 @@ class LearnedMetric:
     means: Means
     metric: Metric
     corrections: Corrections
+    projection: Tensor
+    """(dimensions, axes): from φ to coordinates along the axes, without whitening all of it"""
+    offset: Tensor
+    """(axes,)"""
 
     @classmethod
     def fit(
@@ -54,7 +58,7 @@ class LearnedMetric:
         `whitening`: one made from the same sums, which would only be made again. `vote`: the network's, which
         corrections must outvote.
         """
-        whitening = whitening or fit_whitening(semantic, config)
+        whitening = whitening or fit_whitening(semantic, features.stable, config)
         means = whitened_means(semantic, whitening)
         metric = Metric(means, config.floor, calibration.noise)
         place = {class_id: row for row, class_id in enumerate(metric.class_ids)}
@@ -62,11 +66,20 @@ class LearnedMetric:
             [place[class_id] for class_id in episodic.correction_ids], dtype=torch.int64, device=metric.centre.device
         )
         v = whitening.rows(features(episodic.corrections))
-        scores = metric.scores(metric.coordinates(v))
+        scores = metric.scores(metric.coordinates(v).z)
         if vote is not None and calibration.weight and len(v):
             scores = scores + calibration.weight * (vote.class_scores(episodic.corrections) @ voters(vote, metric))
         corrections = fit_corrections(v - metric.centre, rows, scores, config.kernel_width, calibration.temperature)
-        return cls(whitening, means, metric, corrections)
+        projection = whitening.matrix @ metric.axes
+        return cls(whitening, means, metric, corrections, projection, -(metric.centre @ metric.axes))
+
+    def along_axes(self, phi: Tensor) -> Tensor:
+        """Coordinates of examples φ (n, dimensions) along the axes: (n, axes)."""
+        return torch.addmm(self.offset, phi, self.projection)
+
+    def around(self, phi: Tensor) -> Tensor:
+        """Whitened examples around the centre: (n, dimensions). The costly part, for what needs all directions."""
+        return self.whitening(phi) - self.metric.centre
 
 
 class MetricPredictor(Predictor):
@@ -101,55 +114,63 @@ class MetricPredictor(Predictor):
     @torch.inference_mode()
     def scores(self, x: Tensor) -> Tensor:
         """Scores of classes for examples x (n, *input shape), in the order of `classes`: (n, classes)."""
-        return torch.cat([self._score(self._preprocessor(part))[2] for part in x.split(CHUNK)])
+        return torch.cat([self._score(self._preprocessor(part), False)[2] for part in x.split(CHUNK)])
 
-    def _score(self, s: Tensor) -> tuple[Tensor, Any, Tensor]:
-        """Whitened examples around the centre, their coordinates and scores, from stable features s."""
-        metric = self.learned.metric
-        v = self.learned.whitening(self._features(s))
-        at = metric.coordinates(v)
-        scores = metric.scores(at)
-        around = v - metric.centre if len(self.learned.corrections.margins) else v
-        scores = self.learned.corrections.bend(scores, around)
+    def _score(self, s: Tensor, whole: bool) -> tuple[Tensor | None, Tensor, Tensor]:
+        """From stable features s: examples whitened around the centre, coordinates along the axes, and scores.
+
+        Only corrections need the first, and whoever asks for the `whole`.
+        """
+        phi, learned = self._features(s), self.learned
+        z = learned.along_axes(phi)
+        scores = learned.metric.scores(z)
+        bent = bool(len(learned.corrections.margins))
+        around = learned.around(phi) if bent or whole else None
+        if bent and around is not None:
+            scores = learned.corrections.bend(scores, around)
         if self._vote is not None:
             assert self.calibration.weight is not None
             scores = scores + self.calibration.weight * (self._vote.class_scores(s) @ self._voters)
-        return v, at, scores
+        return around, z, scores
 
     def _answer(self, x: Tensor, top: int, memories: int, novelty: bool) -> dict[str, NDArray[Any]]:
         metric = self.learned.metric
-        v, at, scores = self._score(self._preprocessor(x))
+        around, z, scores = self._score(self._preprocessor(x), novelty or memories > 0)
         top = min(top, len(metric.class_ids))
         order = scores.topk(max(top, 1), dim=1).indices  # (n, at least top)
-        distance = metric.distances(at, scores)  # (n, classes)
+        distance = metric.distances(z, scores)  # (n, classes)
         shares = self.calibration.shares(scores).gather(1, order).cpu().numpy()
         distances = distance.gather(1, order).cpu().numpy()
         classes = order.cpu().numpy()
         answer = {"winner": classes[:, 0], "share": shares[:, 0], "distance": distances[:, 0]}
         answer |= {"top": classes[:, :top], "top_share": shares[:, :top], "top_distance": distances[:, :top]}
-        answer |= self._nearest(v, distance, order[:, :1], memories)
+        answer |= self._nearest(around, distance, order[:, :1], memories)
         if novelty:
-            answer |= {"novelty": self.calibration.novelty(scores.amax(1)).cpu().numpy()}
+            assert around is not None
+            best = scores.amax(1) + metric.likeness(metric.rest(around, z))
+            answer |= {"novelty": self.calibration.novelty(best).cpu().numpy()}
         return answer
 
-    def _nearest(self, v: Tensor, distance: Tensor, winner: Tensor, memories: int) -> dict[str, NDArray[Any]]:
+    def _nearest(
+        self, around: Tensor | None, distance: Tensor, winner: Tensor, memories: int
+    ) -> dict[str, NDArray[Any]]:
         """The nearest memories: class means, and single ones.
 
         A single memory lies at half the squared distance between it and the example, as both scatter about their
         class; it is never nearer than its class, so that the nearest memory is one of the class that is answered.
         """
-        if not memories:
-            none = np.zeros((len(v), 0))
+        if not memories or around is None:
+            none = np.zeros((len(distance), 0), dtype=np.float32)
             return {"memory": none.astype(np.int64), "memory_episode": none.astype(np.int64), "memory_distance": none}
         if self._singles is None:
             self._singles = _Singles.of(self._episodic, self.learned, self._features, self.episodes)
         singles = self._singles
         scale = 2.0 * self.learned.metric.noise * self.learned.metric.dimensions
-        apart = torch.cdist(v, singles.v).square_() / scale  # (n, singles)
+        apart = torch.cdist(around, singles.around).square_() / scale  # (n, singles)
         apart = torch.maximum(apart, distance[:, singles.rows])
         distance = distance.scatter(1, winner, distance.gather(1, winner) * _NEARER)  # where rounding makes them equal
         every = torch.cat((distance, apart), dim=1)
-        rows = torch.cat((torch.arange(distance.shape[1], device=v.device), singles.rows))
+        rows = torch.cat((torch.arange(distance.shape[1], device=distance.device), singles.rows))
         near, index = every.topk(min(memories, every.shape[1]), dim=1, largest=False)
         return {
             "memory": rows[index].cpu().numpy(),
@@ -162,8 +183,10 @@ class MetricPredictor(Predictor):
 class _Singles:
     """All single memories, whitened; made when somebody first asks for the nearest."""
 
-    v: Tensor
+    around: Tensor
+    """(singles, dimensions) about the metric's centre"""
     rows: Tensor
+    """(singles,): the class of each, by its place in the metric"""
     episodes: Tensor
     """Of class means first (their class's newest), then of every single memory; on the CPU."""
 
@@ -178,9 +201,11 @@ class _Singles:
         for c in memory.classes:
             newest[place[c.class_id]] = c.episodes.max()
         episodes = [newest, *(c.episodes for c in memory.classes), torch.tensor(memory.correction_episodes).long()]
-        v = [learned.whitening(features(part)) for part in s if len(part)]
+        around = [learned.around(features(part)) for part in s if len(part)]
         nothing = torch.zeros(0, learned.metric.dimensions, device=device)
-        return cls(torch.cat((nothing, *v)), torch.tensor(rows, dtype=torch.int64, device=device), torch.cat(episodes))
+        return cls(
+            torch.cat((nothing, *around)), torch.tensor(rows, dtype=torch.int64, device=device), torch.cat(episodes)
+        )
 
 
 def voters(vote: VotePredictor, metric: Metric) -> Tensor:

@@ -57,6 +57,19 @@ def nothing_known(features: int, dimensions: int, device: torch.device) -> Knowl
     return Knowledge(empty_semantic_memory(dimensions, device), episodic, Calibration())
 
 
+@dataclass(frozen=True)
+class Taught:
+    """What teaching single examples came to."""
+
+    knowledge: Knowledge
+    whitening: Whitening
+    """The one in force."""
+    kept: tuple[int, ...]
+    """Which of the examples are kept as corrections."""
+    wrong: int
+    """How many of them were answered wrong."""
+
+
 class MetricLearner:
     """Adds examples to knowledge. Holds what stays the same over a learner's life."""
 
@@ -94,8 +107,8 @@ class MetricLearner:
         whitening: Whitening | None,
         vote: VotePredictor | None,
         corrections: Sequence[int] = (),
-    ) -> tuple[Knowledge, Whitening, list[int]]:
-        """Learn single examples at once; also returns the whitening in force, and which became corrections.
+    ) -> Taught:
+        """Learn single examples at once.
 
         `corrections`: examples that are kept as such however they are answered.
         """
@@ -112,23 +125,30 @@ class MetricLearner:
         known = Knowledge(semantic, episodic, known.calibration)
         if len(semantic.taught_ids) > min(_WAITING, int(semantic.counts.sum()) // _WAITING_SHARE):
             known, whitening = self.calibrate(replace(known, semantic=semantic.folded()))
-        episodic, corrected = known.episodic, set(corrections)
-        valid = _last_words(s, ids)
+        learned = self.fit(known, whitening, vote)
+        place = {class_id: row for row, class_id in enumerate(learned.metric.class_ids)}
+        rows = torch.tensor([place[class_id] for class_id in ids], device=s.device)
+        # Kept is also what is right only thanks to other corrections, or by so little that the next may change it.
+        plain = self._scores(learned, known, s, vote, bent=False)
+        others = plain.scatter(1, rows[:, None], -torch.inf).amax(1)
+        unsure = plain.gather(1, rows[:, None]).squeeze(1) - others < 2.0 * known.calibration.temperature
+        episodic, valid = known.episodic, set(_last_words(s, ids))
+        kept = set(corrections) | (set(torch.nonzero(unsure).squeeze(1).tolist()) & valid)
+        wrong = self._wrong(learned, known, s, rows, vote)
+        report, wrong = len(wrong), wrong & valid - kept
         while True:
-            if corrected:
-                kept = sorted(corrected)
-                chosen = tuple(ids[row] for row in kept)
-                known = replace(known, episodic=episodic.correct(s[kept], chosen, episode, self._config.corrections))
-            learned = self.fit(known, whitening, vote)
-            whitening = learned.whitening
-            place = {class_id: row for row, class_id in enumerate(learned.metric.class_ids)}
-            rows = torch.tensor([place[class_id] for class_id in ids], device=s.device)
-            answered = (self._answers(learned, known, s, vote) == rows).tolist()
-            wrong = {row for row in valid if not answered[row]} - corrected
+            kept |= wrong
+            if kept:
+                chosen = tuple(ids[row] for row in sorted(kept))
+                episodic_now = episodic.correct(s[sorted(kept)], chosen, episode, self._config.corrections)
+                known = replace(known, episodic=episodic_now)
+            if valid <= kept or not kept:
+                break
+            # A correction may have bent away the answer for another example of the lesson.
+            wrong = self._wrong(self.fit(known, learned.whitening, vote), known, s, rows, vote) & valid - kept
             if not wrong:
                 break
-            corrected |= wrong  # one correction may bend away the answer for another example
-        return known, learned.whitening, sorted(corrected)
+        return Taught(known, learned.whitening, tuple(sorted(kept)), report)
 
     def fit(self, known: Knowledge, whitening: Whitening | None, vote: VotePredictor | None) -> LearnedMetric:
         """The metric that these memories make."""
@@ -138,23 +158,23 @@ class MetricLearner:
 
     def calibrate(self, known: Knowledge) -> tuple[Knowledge, Whitening]:
         """Fit noise, temperature and novelty on representatives, each left out in turn."""
-        whitening = fit_whitening(known.semantic, self._config)
+        whitening = fit_whitening(known.semantic, self._features.stable, self._config)
         old = known.calibration
         plain = Calibration(weight=old.weight, fruitless=old.fruitless)
-        left_out = self._left_out(known, whitening, 1.0)
-        if left_out is None:
+        single = self._single_memories(known, whitening)
+        if single is None:
             return replace(known, calibration=plain), whitening
-        metric, at, rows, _, _ = left_out
-        noise = metric.noise_along_axes(at, rows)
-        left_out = self._left_out(known, whitening, min(max(noise, _LEAST_NOISE), _MOST_NOISE))
-        assert left_out is not None
-        metric, at, rows, _, _ = left_out
-        scores = metric.scores(at)
+        means = whitened_means(known.semantic, whitening)
+        metric = Metric(means, self._config.floor, 1.0)
+        noise = metric.noise_along_axes(*_left_out(metric, whitening, single))
+        metric = Metric(means, self._config.floor, min(max(noise, _LEAST_NOISE), _MOST_NOISE))
+        at, rows = _left_out(metric, whitening, single)
+        scores = metric.scores(at.z)
         calibration = replace(
             plain,
             noise=metric.noise,
             temperature=fit_temperature(scores, rows),
-            references=(-scores.amax(1)).sort().values.cpu(),
+            references=(-scores.amax(1) - metric.likeness(at.rest)).sort().values.cpu(),
             accuracy=float((scores.argmax(1) == rows).float().mean()),
         )
         return replace(known, calibration=calibration), whitening
@@ -162,14 +182,14 @@ class MetricLearner:
     def weigh(self, known: Knowledge, whitening: Whitening, vote: VotePredictor) -> Knowledge:
         """Fit the weight of the network's vote, on examples that it never trained on."""
         calibration = known.calibration
-        left_out = self._left_out(known, whitening, calibration.noise)
-        if left_out is None:
+        single = self._single_memories(known, whitening)
+        if single is None or not enough(int(single.held_out.sum())):
             return known
-        metric, at, rows, s, honest = left_out
-        if not enough(int(honest.sum())):
-            return known
-        scores, rows = metric.scores(at)[honest], rows[honest]
-        votes = vote.class_scores(s[honest]) @ voters(vote, metric)
+        single = single.take(single.held_out)
+        metric = Metric(whitened_means(known.semantic, whitening), self._config.floor, calibration.noise)
+        at, rows = _left_out(metric, whitening, single)
+        scores = metric.scores(at.z)
+        votes = vote.class_scores(single.s) @ voters(vote, metric)
         weight = fit_weight(scores, votes, rows)
         fruitless = 0 if weight else calibration.fruitless + 1
         temperature = fit_temperature(scores + weight * votes, rows) if weight else calibration.temperature
@@ -180,34 +200,60 @@ class MetricLearner:
         for part, ids in zip(s.split(_CHUNK), y.split(_CHUNK), strict=True):
             yield self._features(part), ids
 
-    def _answers(self, learned: LearnedMetric, known: Knowledge, s: Tensor, vote: VotePredictor | None) -> Tensor:
-        """The class that each example is answered with now: (n,)."""
-        v = learned.whitening(self._features(s))
-        scores = learned.metric.scores(learned.metric.coordinates(v))
-        scores = learned.corrections.bend(scores, v - learned.metric.centre)
+    def _wrong(
+        self, learned: LearnedMetric, known: Knowledge, s: Tensor, rows: Tensor, vote: VotePredictor | None
+    ) -> set[int]:
+        """Which examples are answered with another class than theirs."""
+        answers = self._scores(learned, known, s, vote, bent=True).argmax(1)
+        return set(torch.nonzero(answers != rows).squeeze(1).tolist())
+
+    def _scores(
+        self, learned: LearnedMetric, known: Knowledge, s: Tensor, vote: VotePredictor | None, bent: bool
+    ) -> Tensor:
+        """Scores as they are now, with or without what corrections add: (n, classes)."""
+        phi = self._features(s)
+        scores = learned.metric.scores(learned.along_axes(phi))
+        if bent:
+            scores = learned.corrections.bend(scores, learned.around(phi))
         if vote is not None and known.calibration.weight:
             scores = scores + known.calibration.weight * (vote.class_scores(s) @ voters(vote, learned.metric))
-        return scores.argmax(1)
+        return scores
 
-    def _left_out(
-        self, known: Knowledge, whitening: Whitening, noise: float
-    ) -> tuple[Metric, Coordinates, Tensor, Tensor, Tensor] | None:
-        """The metric, and representatives in it that it has not seen: coordinates, classes, features, held out."""
-        classes = known.episodic.classes
-        if len(known.semantic.class_ids) < 2 or not classes:
-            return None
-        metric = Metric(whitened_means(known.semantic, whitening), self._config.floor, noise)
-        place = {class_id: row for row, class_id in enumerate(metric.class_ids)}
+    def _single_memories(self, known: Knowledge, whitening: Whitening) -> _SingleMemories | None:
+        """Representatives that can be left out of what is known, or nothing where there are too few of them."""
+        classes, counts = known.episodic.classes, known.semantic.counts.tolist()
+        place = {class_id: row for row, class_id in enumerate(known.semantic.class_ids)}
+        classes = tuple(c for c in classes if counts[place[c.class_id]] >= 2)
         every = torch.tensor([place[c.class_id] for c in classes for _ in c.features])
-        chosen = sample(len(every))
-        s = torch.cat([c.features for c in classes])[chosen.to(metric.centre.device)].float()
-        rows = every[chosen].to(s.device)
-        honest = torch.cat([c.held_out for c in classes])[chosen].to(s.device)
-        at = metric.coordinates(whitening(self._features(s)))
-        at, valid = metric.left_out(at, rows, whitening.leverage)
-        if not enough(int(valid.sum())):
+        if len(place) < 2 or not enough(len(every)):
             return None
-        return metric, Coordinates(at.z[valid], at.rest[valid]), rows[valid], s[valid], honest[valid]
+        chosen = sample(len(every))
+        s = torch.cat([c.features for c in classes])[chosen.to(known.semantic.means.device)].float()
+        held_out = torch.cat([c.held_out for c in classes])[chosen].to(s.device)
+        return _SingleMemories(s, whitening(self._features(s)), every[chosen].to(s.device), held_out)
+
+
+@dataclass(frozen=True)
+class _SingleMemories:
+    """Representatives, for calibration."""
+
+    s: Tensor
+    """(n, features)"""
+    v: Tensor
+    """(n, dimensions), whitened"""
+    rows: Tensor
+    """(n,): the class of each, by its place in the metric"""
+    held_out: Tensor
+    """(n,) bool: whether the network never trained on it"""
+
+    def take(self, chosen: Tensor) -> _SingleMemories:
+        """Some of them."""
+        return _SingleMemories(self.s[chosen], self.v[chosen], self.rows[chosen], self.held_out[chosen])
+
+
+def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> tuple[Coordinates, Tensor]:
+    """Coordinates of single memories as if they had never been learned, and their classes."""
+    return metric.left_out(metric.coordinates(single.v), single.rows, whitening.leverage), single.rows
 
 
 def _last_words(s: Tensor, ids: tuple[int, ...]) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.datasets import Images, synthetic
+from benchmarks.datasets import Examples, synthetic
 
 
 def write_idx(path: Path, values: NDArray[np.uint8]) -> None:
@@ -20,14 +20,14 @@ def write_idx(path: Path, values: NDArray[np.uint8]) -> None:
     path.write_bytes(head + values.tobytes())
 
 
-def write_mnist_layout(folder: Path, train: Images, test: Images, prefix: str = "", first: int = 0) -> None:
+def write_mnist_layout(folder: Path, train: Examples, test: Examples, prefix: str = "", first: int = 0) -> None:
     """Write two splits as torchvision expects them; labels count from `first`."""
     for name, part in (("train", train), ("test" if prefix else "t10k", test)):
         write_idx(folder / f"{prefix}{name}-images-idx3-ubyte", part.x[:, 0])
         write_idx(folder / f"{prefix}{name}-labels-idx1-ubyte", (part.y + first).astype(np.uint8))
 
 
-def write_pngs(folder: Path, images: Images, names: list[str]) -> None:
+def write_pngs(folder: Path, images: Examples, names: list[str]) -> None:
     """Write one folder of PNGs per class."""
     for number, (x, y) in enumerate(zip(images.x, images.y, strict=True)):
         place = folder / names[y]
@@ -55,8 +55,28 @@ def png_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def clouds(classes: int, per_class: int, seed: int) -> tuple[NDArray[np.float16], NDArray[np.int64]]:
+    """Vectors about a centre of each class, so wide that most answers are right and some are wrong."""
+    random = np.random.default_rng(seed)
+    y = random.permutation(np.repeat(np.arange(classes), per_class))
+    centres = np.random.default_rng(7).normal(size=(classes, 12))
+    return (centres[y] + 0.9 * random.normal(size=(len(y), 12))).astype(np.float16), y
+
+
+@pytest.fixture(scope="session")
+def learner_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the learner's experiments read, but CIFAR: 22 classes of vectors, and ten of images, twice."""
+    root = tmp_path_factory.mktemp("learner")
+    (train_x, train_y), (test_x, test_y) = clouds(22, 30, seed=0), clouds(22, 9, seed=1)
+    np.savez(root / "banking77_small.npz", train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y)
+    for name in ("MNIST", "FashionMNIST"):
+        train, test = (synthetic.images(10, number, (1, 28, 28), seed=number) for number in (26, 4))
+        write_mnist_layout(root / name / "raw", train, test)
+    return root
+
+
 WriteMnist = Callable[..., None]
-WriteFolders = Callable[[Path, Images, list[str]], None]
+WriteFolders = Callable[[Path, Examples, list[str]], None]
 
 
 @pytest.fixture

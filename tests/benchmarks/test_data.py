@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 from benchmarks import datasets
-from benchmarks.datasets import Dataset, Images, synthetic
+from benchmarks.datasets import Dataset, Examples, synthetic
 from benchmarks.errors import DataError, OptionError
 
 Write = Callable[..., None]
 
 
-def rows(images: Images) -> set[bytes]:
+def rows(images: Examples) -> set[bytes]:
     return {x.tobytes() for x in images.x}
 
 
@@ -142,3 +142,49 @@ def test_a_fraction_that_cannot_be_is_named(fraction: float) -> None:
     images = synthetic.images(2, 4, (1, 4, 4))
     with pytest.raises(OptionError, match=str(fraction)):
         datasets.prepare(Dataset("folder", ("a", "b"), images, images, ""), fraction=fraction, validate=False, seed=0)
+
+
+def test_embeddings_are_read_from_an_npz_file_with_their_own_test_set(tmp_path: Path) -> None:
+    train_x = np.arange(12, dtype=np.float16).reshape(6, 2)
+    arrays = {"train_x": train_x, "train_y": np.array(["b", "a", "b", "a", "c", "c"])}
+    test = {"test_x": train_x[:1] + 1, "test_y": np.array(["c"])}
+    np.savez(tmp_path / "banking77_small.npz", **arrays, **test)  # type: ignore[arg-type]
+    found = datasets.load("banking77", tmp_path)
+    assert found.classes == ("a", "b", "c") and found.train.y.tolist() == [1, 0, 1, 0, 2, 2]
+    assert found.train.x.dtype == np.float32 and found.train.x.tolist() == train_x.tolist()
+    assert found.test is not None and found.test.y.tolist() == [2] and found.source == "banking77_small.npz"
+    assert datasets.load("banking77", tmp_path, test=False).test is None
+
+
+def test_vectors_that_cannot_be_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"banking77\*\.npz .*there are 0"):
+        datasets.load("banking77", tmp_path)
+    path, x = tmp_path / "banking77.npz", np.zeros((2, 3))
+    for arrays, named in (
+        ({"train_x": x}, "no train_y"),
+        ({"train_x": x, "train_y": np.zeros(3), "test_x": x, "test_y": np.zeros(2)}, "one label per row"),
+        ({"train_x": x, "train_y": np.zeros(2), "test_x": x, "test_y": np.ones(2)}, "never in train_y"),
+    ):
+        np.savez(path, **arrays)
+        with pytest.raises(DataError, match=named):
+            datasets.load("banking77", tmp_path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(DataError, match="cannot be read"):
+        datasets.load("banking77", tmp_path)
+
+
+def test_the_digits_are_divided_as_in_the_demo(tmp_path: Path) -> None:
+    found = datasets.load("digits", tmp_path)
+    assert found.test is not None and found.train.x.shape[1:] == (64,) and found.train.x.max() == 1.0
+    assert len(found.train) + len(found.test) == 1797 and np.bincount(found.test.y).tolist() == [
+        35, 36, 35, 36, 36, 36, 36, 35, 34, 36,
+    ]  # fmt: skip
+
+
+def test_letters_are_folders_of_images(tmp_path: Path, write_folders: Write) -> None:
+    names = [chr(ord("a") + i) for i in range(26)]
+    for part, seed in (("train", 0), ("test", 1)):
+        write_folders(tmp_path / "letters" / part, synthetic.images(26, 2, (1, 8, 8), seed=seed), names)
+    assert datasets.load("letters", tmp_path).classes == tuple(names)
+    with pytest.raises(DataError, match="no folders of images in .*letters/train"):
+        datasets.load("letters", tmp_path / "letters" / "test")

@@ -188,7 +188,7 @@ def test_a_search_appends_each_run_once_and_reads_no_test_set(png_root: Path, tm
         set = {{ {short} }}
         [[settings]]
         name = "two"
-        set = {{ {short}, "prediction.vote" = "majority" }}
+        set = {{ {short}, "prediction.neighbours" = 3 }}
         """
     )
     trials = search.read_trials(settings, tmp_path)

@@ -137,6 +137,7 @@ def test_no_value_is_so_large_that_sums_of_it_overflow() -> None:
     learner.teach(torch.full((1, 10), 3e38), [0])
     learner.learn_episode(torch.full((4, 10), -3e38), [0, 0, 1, 1])
     answer = learner.predict(torch.cat((torch.full((1, 10), 3e38), blobs(range(2), 1, seed=2)[0])))
+    assert answer.novelty is not None
     assert np.isfinite(answer.share).all() and np.isfinite(answer.distance).all() and np.isfinite(answer.novelty).all()
 
 

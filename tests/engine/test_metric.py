@@ -12,7 +12,7 @@ from torch.distributions import Normal
 from sharp_engine import MetricConfig
 from sharp_engine.memory.semantic import SemanticMemory, empty_semantic_memory
 from sharp_engine.prediction.metric import (
-    Coordinates,
+    _LEAST_VARIATION,
     Means,
     Metric,
     Whitening,
@@ -38,7 +38,18 @@ def learned(phi: Tensor, y: Tensor) -> SemanticMemory:
     return empty_semantic_memory(phi.shape[1], phi.device).learn([(phi, y)])
 
 
-def literal_scores(means: Tensor, counts: Tensor, v: Tensor, floor: float, noise: float) -> Tensor:
+def whiten(memory: SemanticMemory) -> Whitening:
+    """With every dimension a stable feature."""
+    return fit_whitening(memory, len(memory.scatter), CONFIG)
+
+
+def all_scores(metric: Metric, v: Tensor) -> Tensor:
+    """Scores over all directions, also those that tell nothing of the class: (n, classes)."""
+    at = metric.coordinates(v)
+    return metric.scores(at.z) + metric.likeness(at.rest)[:, None]
+
+
+def literal_scores(means: Tensor, counts: Tensor, v: Tensor, energy: float, floor: float, noise: float) -> Tensor:
     """Log-likelihood ratios, one example, one class and one axis after the other, as algorithm.md has them."""
     d = means.shape[1]
     means, v = means.double() / math.sqrt(noise), v.double() / math.sqrt(noise)
@@ -46,9 +57,10 @@ def literal_scores(means: Tensor, counts: Tensor, v: Tensor, floor: float, noise
     centre = (share[:, None] * means).sum(0)
     _, singular, axes = torch.linalg.svd(share.sqrt()[:, None] * (means - centre), full_matrices=True)
     used = len(means) - 1
-    psi = singular[:used] ** 2 - len(means) / float(counts.sum()) * d / max(used, 1)
-    total = max(float(psi.clamp(min=0).sum()), 0.05 * d)
-    least = max(floor * total / d, 1e-6)
+    energy = energy / noise
+    psi = singular[:used] ** 2 - len(means) / float(counts.sum()) * energy / max(used, 1)
+    total = max(float(psi.clamp(min=0).sum()), _LEAST_VARIATION * energy)
+    least = max(floor * total / energy, 1e-6)
     psi = torch.cat((psi.clamp(min=least), torch.full((d - used,), least, dtype=torch.float64)))
     scores = torch.zeros(len(v), len(means), dtype=torch.float64)
     for i, example in enumerate(v):
@@ -69,17 +81,17 @@ def test_scores_are_those_of_the_formula(counts: list[int], noise: float) -> Non
     generator = torch.Generator().manual_seed(3)
     means = 2.0 * torch.randn(len(counts), 6, generator=generator)
     v = 2.0 * torch.randn(8, 6, generator=generator)
-    known = Means(tuple(range(len(counts))), torch.tensor(counts, dtype=torch.float64), means)
+    known = Means(tuple(range(len(counts))), torch.tensor(counts, dtype=torch.float64), means, 5.5)
     metric = Metric(known, FLOOR, noise)
-    wanted = literal_scores(means, known.counts, v, FLOOR, noise)
-    torch.testing.assert_close(metric.scores(metric.coordinates(v)).double(), wanted, rtol=1e-3, atol=1e-3)
+    wanted = literal_scores(means, known.counts, v, 5.5, FLOOR, noise)
+    torch.testing.assert_close(all_scores(metric, v).double(), wanted, rtol=1e-3, atol=1e-3)
 
 
 def test_for_large_classes_scores_are_the_linear_discriminant() -> None:
     generator = torch.Generator().manual_seed(4)
     means, v = 2.0 * torch.randn(5, 8, generator=generator), 2.0 * torch.randn(40, 8, generator=generator)
-    metric = Metric(Means(tuple(range(5)), torch.full((5,), 1e9, dtype=torch.float64), means), FLOOR, 1.0)
-    scores = metric.scores(metric.coordinates(v))
+    metric = Metric(Means(tuple(range(5)), torch.full((5,), 1e9, dtype=torch.float64), means, 8.0), FLOOR, 1.0)
+    scores = all_scores(metric, v)
     plain = v @ means.T - 0.5 * means.square().sum(1)
     torch.testing.assert_close(scores - scores[:, :1], plain - plain[:, :1], rtol=1e-3, atol=1e-3)
 
@@ -87,14 +99,14 @@ def test_for_large_classes_scores_are_the_linear_discriminant() -> None:
 def test_a_class_of_one_example_is_not_pushed_away_for_being_uncertain() -> None:
     phi, y, centres, mix = sample([400, 400, 1], 60, spread=0.6)
     memory = learned(phi, y)
-    whitening = fit_whitening(memory, CONFIG)
+    whitening = whiten(memory)
     means = whitened_means(memory, whitening)
     metric = Metric(means, FLOOR, 1.0)
     generator = torch.Generator().manual_seed(9)
     right, plain = [], []
     for c in range(3):
         v = whitening(centres[c] + torch.randn(200, 60, generator=generator) @ mix)
-        right.append(float((metric.scores(metric.coordinates(v)).argmax(1) == c).float().mean()))
+        right.append(float((all_scores(metric, v).argmax(1) == c).float().mean()))
         plain.append(float((torch.cdist(v, means.means).argmin(1) == c).float().mean()))
     assert plain[2] < 0.2 and right[2] > 0.7
     assert min(right[:2]) > 0.8
@@ -103,19 +115,19 @@ def test_a_class_of_one_example_is_not_pushed_away_for_being_uncertain() -> None
 def test_one_class_has_finite_scores_and_everything_like_it_is_likelier() -> None:
     phi, y, _, _ = sample([50], 6)
     memory = learned(phi, y)
-    whitening = fit_whitening(memory, CONFIG)
+    whitening = whiten(memory)
     metric = Metric(whitened_means(memory, whitening), FLOOR, 1.0)
-    near, far = (metric.scores(metric.coordinates(whitening(x))) for x in (phi, phi + 100.0))
+    near, far = (all_scores(metric, whitening(x)) for x in (phi, phi + 100.0))
     assert bool(torch.isfinite(near).all()) and float(near.mean()) > float(far.mean())
 
 
 def test_two_classes_in_the_same_place_have_the_same_score() -> None:
     phi = torch.ones(60, 4)
     memory = learned(phi, torch.arange(60) % 2)
-    whitening = fit_whitening(memory, CONFIG)
+    whitening = whiten(memory)
     metric = Metric(whitened_means(memory, whitening), FLOOR, 1.0)
     at = metric.coordinates(whitening(phi))
-    assert bool(torch.isfinite(metric.scores(at)).all())
+    assert bool(torch.isfinite(metric.scores(at.z)).all())
     assert metric.noise_along_axes(at, torch.zeros(60, dtype=torch.int64)) == 1.0
 
 
@@ -126,7 +138,7 @@ def test_two_classes_in_the_same_place_have_the_same_score() -> None:
 def test_whitened_classes_scatter_alike_in_all_directions(device: str) -> None:
     phi, y, centres, _ = sample([4000, 4000], 5)
     memory = learned(phi.to(device), y)
-    whitening = fit_whitening(memory, CONFIG)
+    whitening = whiten(memory)
     v = whitening(phi.to(device)).cpu()
     for c in (0, 1):
         torch.testing.assert_close(torch.cov(v[y == c].T), torch.eye(5), rtol=0.0, atol=0.1)
@@ -141,7 +153,7 @@ def test_whitened_classes_scatter_alike_in_all_directions(device: str) -> None:
 def test_whatever_the_examples_whitening_is_finite(phi: Tensor) -> None:
     for classes in (1, 2, 4):
         memory = learned(phi, torch.arange(len(phi)) % classes)
-        assert bool(torch.isfinite(fit_whitening(memory, CONFIG).matrix).all())
+        assert bool(torch.isfinite(whiten(memory).matrix).all())
 
 
 def test_a_scatter_that_is_none_is_shrunk_until_it_is_one() -> None:
@@ -151,12 +163,12 @@ def test_a_scatter_that_is_none_is_shrunk_until_it_is_one() -> None:
     broken[0, 1] = broken[1, 0] = 5.0 * float(broken.diagonal().max())
     from dataclasses import replace
 
-    assert bool(torch.isfinite(fit_whitening(replace(memory, scatter=broken), CONFIG).matrix).all())
+    assert bool(torch.isfinite(whiten(replace(memory, scatter=broken)).matrix).all())
 
 
 def test_whitened_rows_depend_on_nothing_else_in_the_batch() -> None:
     phi, y, _, _ = sample([30, 30], 7)
-    whitening = fit_whitening(learned(phi, y), CONFIG)
+    whitening = whiten(learned(phi, y))
     together = whitening.rows(phi)
     for row in (0, 17, 59):
         assert torch.equal(whitening.rows(phi[row : row + 1])[0], together[row])
@@ -170,19 +182,18 @@ def test_whitened_rows_depend_on_nothing_else_in_the_batch() -> None:
 def test_an_example_left_out_scores_nearer_to_how_it_would_if_it_had_never_been_learned() -> None:
     phi, y, _, _ = sample([40, 30, 30], 12, spread=1.0)
     memory = learned(phi, y)
-    whitening = fit_whitening(memory, CONFIG)
+    whitening = whiten(memory)
     metric = Metric(whitened_means(memory, whitening), FLOOR, 1.0)
     at = metric.coordinates(whitening(phi))
-    estimated, valid = metric.left_out(at, y, whitening.leverage)
-    assert bool(valid.all())
-    seen, guessed = metric.scores(at), metric.scores(estimated)
+    estimated = metric.left_out(at, y, whitening.leverage)
+    seen, guessed = metric.scores(at.z), metric.scores(estimated.z)
     really = torch.zeros_like(seen)
     for row in range(len(y)):
         rest = torch.arange(len(y)) != row
         without = learned(phi[rest], y[rest])
-        its_whitening = fit_whitening(without, CONFIG)
+        its_whitening = whiten(without)
         its_metric = Metric(whitened_means(without, its_whitening), FLOOR, 1.0)
-        really[row] = its_metric.scores(its_metric.coordinates(its_whitening(phi[row : row + 1])))[0]
+        really[row] = its_metric.scores(its_metric.coordinates(its_whitening(phi[row : row + 1])).z)[0]
     # What decides is how far the own class is ahead of the others.
     own = torch.nn.functional.one_hot(y, 3).bool()
 
@@ -195,21 +206,11 @@ def test_an_example_left_out_scores_nearer_to_how_it_would_if_it_had_never_been_
     assert float((lead(guessed) - lead(really)).abs().mean()) < float((lead(seen) - lead(really)).abs().mean())
 
 
-def test_the_only_example_of_a_class_cannot_be_left_out() -> None:
-    phi, y, _, _ = sample([20, 1], 4)
-    memory = learned(phi, y)
-    whitening = fit_whitening(memory, CONFIG)
-    metric = Metric(whitened_means(memory, whitening), FLOOR, 1.0)
-    at, valid = metric.left_out(metric.coordinates(whitening(phi)), y, whitening.leverage)
-    assert valid.tolist() == [True] * 20 + [False]
-    assert isinstance(at, Coordinates) and bool(torch.isfinite(at.z).all())
-
-
 def test_means_moved_one_by_one_are_the_means_of_all() -> None:
     generator = torch.Generator().manual_seed(1)
     v = torch.randn(12, 3, generator=generator)
     ids = tuple(i % 3 for i in range(12))
-    start = Means((0,), torch.tensor([2.0], dtype=torch.float64), v[:2].mean(0, keepdim=True))
+    start = Means((0,), torch.tensor([2.0], dtype=torch.float64), v[:2].mean(0, keepdim=True), 3.0)
     moved = start.teach(v, ids)
     assert moved.class_ids == (0, 1, 2) and moved.counts.tolist() == [6.0, 4.0, 4.0]
     torch.testing.assert_close(moved.means[1], v[1::3].mean(0))
@@ -219,12 +220,12 @@ def test_means_moved_one_by_one_are_the_means_of_all() -> None:
 def test_distances_are_in_the_order_of_scores_and_about_one_for_an_example_of_the_class() -> None:
     phi, y, _, _ = sample([300, 300, 300], 20)
     memory = learned(phi, y)
-    whitening: Whitening = fit_whitening(memory, CONFIG)
+    whitening: Whitening = whiten(memory)
     metric = Metric(whitened_means(memory, whitening), FLOOR, 1.0)
     at = metric.coordinates(whitening(phi))
-    scores = metric.scores(at)
-    distances = metric.distances(at, scores)
+    scores = metric.scores(at.z)
+    distances = metric.distances(at.z, scores)
     assert torch.equal(distances.argmin(1), scores.argmax(1))
     assert 0.7 < float(distances.amin(1).mean()) < 1.5
-    lifted = metric.distances(at, scores + torch.tensor([100.0, 101.0, 3000.0]))
+    lifted = metric.distances(at.z, scores + torch.tensor([100.0, 101.0, 3000.0]))
     assert bool((lifted > 0).all()) and bool((lifted[:, 2] < lifted[:, :2].amin(1)).all())
