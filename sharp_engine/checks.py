@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,10 +23,14 @@ from sharp_engine.errors import EpisodeStateError, SharpError
 from sharp_engine.labels import Label
 from sharp_engine.learner import Learner
 from sharp_engine.memory.long_term import ClassMemory
+from sharp_engine.memory.semantic import SemanticMemory
 from sharp_engine.network.compact import active_subnetwork, needed_subnetwork
 from sharp_engine.network.state import Network
 from sharp_engine.prediction.matcher import Matcher
 from sharp_engine.presets import preset
+
+_SMALL = {"metric.random_features": 100, "architecture.dictionary.atoms": 10, "architecture.dictionary.patches": 5000}
+"""What made-up data need no more of."""
 
 
 class InvariantError(AssertionError):
@@ -71,7 +76,7 @@ def check_nothing_forgotten(before: Learner, after: Learner, x: Tensor) -> None:
     They have left STM, or are replayed only for the sake of younger ones. Classes that came back or were forgotten in
     between are not compared. x: (n, *input shape), any inputs.
     """
-    oldest = before.episodes - before.config.memory.replayed_episodes
+    oldest = before.network_episodes - before.config.memory.replayed_episodes
     left = {memory.class_id: memory for memory in before.ltm.classes if memory.episode <= oldest}
     pairs = [(left[now.class_id], now) for now in after.ltm.classes if now.class_id in left]
     pairs = [(was, now) for was, now in pairs if was.episode == now.episode]
@@ -101,7 +106,7 @@ def check_budgets(learner: Learner) -> None:
     _require(stm.nbytes <= stm.budget, f"STM takes {stm.nbytes} bytes of {stm.budget}")
     for held in stm.classes if memory.stm_share == "even" else ():
         _require(
-            held.episode > learner.episodes - memory.replayed_episodes,
+            held.episode > learner.network_episodes - memory.replayed_episodes,
             f"STM holds an activation of episode {held.episode}",
         )
     for known in learner.ltm.classes:
@@ -116,7 +121,7 @@ def check_masks(learner: Learner) -> None:
     ranks = learner.network.layers[-1].ranks
     for memory in learner.ltm.classes:
         # Rank ≥ 2 + i when written i episodes after its own, at most m; every later episode adds one to both.
-        wanted = 2 + learner.episodes - memory.episode
+        wanted = 2 + learner.network_episodes - memory.episode
         _require(
             bool((ranks[memory.mask] >= wanted).all()),
             f"the mask of class {memory.class_id} has units of rank < {wanted}",
@@ -148,6 +153,8 @@ def check_same(one: Learner, other: Learner) -> None:
 
 def check_left_out_units(learner: Learner, x: Tensor) -> None:
     """7: leaving out idle units in training, and units outside every mask in prediction, changes no result."""
+    if not learner.preprocessor.ready:
+        return  # before the first examples nothing is computed
     network = learner.network if learner.running is None else learner.running.before
     features = learner.preprocessor(x)
     full = network.run(features)  # (n, output units)
@@ -160,6 +167,70 @@ def check_left_out_units(learner: Learner, x: Tensor) -> None:
         wanted = full[:, subnetwork.output_units]
         close = torch.allclose(z, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()) if wanted.numel() else 0.0)
         _require(close, "a unit that was left out changes a representation")
+
+
+def check_order(one: Learner, other: Learner) -> None:
+    """8: what was learned in another order or in other episodes is the same semantic memory, to rounding.
+
+    Both must have the same stable features, so the first examples that they saw must be the same.
+    """
+    (counts, means, sums), (other_counts, other_means, other_sums) = (_known(learner) for learner in (one, other))
+    _require(counts == other_counts, f"examples per class differ: {counts} and {other_counts}")
+    _require(sums.freedom == other_sums.freedom, f"degrees of freedom differ: {sums.freedom}, {other_sums.freedom}")
+    for label, mean in means.items():
+        _require(torch.allclose(mean, other_means[label], rtol=1e-4, atol=1e-4), f"the mean of {label!r} differs")
+    deviation = sums.scatter.diagonal().clamp(min=0.0).sqrt() + 1e-3 * (sums.freedom + 1) ** 0.5
+    apart = (sums.scatter - other_sums.scatter).abs() / (deviation[:, None] * deviation)
+    _require(not bool((apart > 1e-3).any()), f"the pooled scatter differs by {float(apart.max()):.2g} of its size")
+
+
+def check_own_means(before: Learner, after: Learner, labels: Collection[Label]) -> None:
+    """8: a class's mean changes only by its own examples. `labels`: the classes of what was learned in between."""
+    (counts, means, _), (later_counts, later_means, _) = (_known(learner) for learner in (before, after))
+    for label in means:
+        if label in labels or label not in later_means:  # taught more of, or forgotten
+            continue
+        _require(counts[label] == later_counts[label], f"class {label!r} has another number of examples")
+        same = torch.equal(means[label], later_means[label])
+        _require(same, f"the mean of {label!r} was changed by examples of other classes")
+
+
+def check_never_loses(before: Learner, after: Learner, x: Tensor, labels: Sequence[Label]) -> None:
+    """9: classes that come back keep what was known of them: x and labels, learned in between, are added to it."""
+    (counts, means, _), (later_counts, later_means, _) = (_known(learner) for learner in (before, after))
+    with torch.no_grad():
+        phi = after.feature_map(after.preprocessor(x))
+    for label in means:
+        _require(label in later_means, f"class {label!r} is not known any more")
+        own = phi[[row for row, arrived in enumerate(labels) if arrived == label]].double()
+        total = counts[label] + len(own)
+        _require(later_counts[label] == total, f"class {label!r} has {later_counts[label]} examples, not {total}")
+        wanted = ((means[label].double() * counts[label] + own.sum(0)) / total).float()
+        close = torch.allclose(later_means[label], wanted, rtol=1e-4, atol=1e-4)
+        _require(close, f"the mean of {label!r} is not that of its old and its new examples")
+    assert before.knowledge is not None and after.knowledge is not None
+    held = [
+        {learner.labels.label(c.class_id): len(c.features) for c in known.episodic.classes}
+        for learner, known in ((before, before.knowledge), (after, after.knowledge))
+    ]
+    for label, count in held[0].items():
+        _require(held[1].get(label, 0) >= count, f"class {label!r} has fewer single memories than before")
+
+
+def check_taught(learner: Learner, x: Tensor, labels: Sequence[Label]) -> None:
+    """10: what was just taught is answered right; of the same example taught twice, as it was taught last."""
+    last = dict(zip((row.numpy().tobytes() for row in x), labels, strict=True))
+    answers = learner.predict(x, novelty=False).labels
+    wrong = [row for row, example in enumerate(x) if answers[row] != last[example.numpy().tobytes()]]
+    _require(not wrong, f"{len(wrong)} of {len(answers)} taught examples are answered wrong")
+
+
+def _known(learner: Learner) -> tuple[dict[Label, int], dict[Label, Tensor], SemanticMemory]:
+    """Counts and means by label, and the sums, with everything that was taught."""
+    assert learner.knowledge is not None
+    sums = learner.knowledge.semantic.folded()
+    names = [learner.labels.label(class_id) for class_id in sums.class_ids]
+    return dict(zip(names, sums.counts.tolist(), strict=True)), dict(zip(names, sums.means, strict=True)), sums
 
 
 def copy_of(learner: Learner) -> Learner:
@@ -202,6 +273,8 @@ def run_all(learner: Learner) -> list[tuple[str, str | None]]:
         (check_resume, lambda: check_resume(learner, lambda copy: copy.learn_episode(*made_up_episode(copy)))),
         (check_left_out_units, lambda: check_left_out_units(learner, x)),
     ]
+    if learner.knowledge is not None and learner.preprocessor.ready:
+        checks += _checks_of_metric(learner)
     results: list[tuple[str, str | None]] = []
     for function, call in checks:
         name = (function.__doc__ or "").splitlines()[0]
@@ -211,6 +284,47 @@ def run_all(learner: Learner) -> list[tuple[str, str | None]]:
         except InvariantError as error:
             results.append((name, str(error)))
     return results
+
+
+def _checks_of_metric(learner: Learner) -> list[tuple[Callable[..., None], Callable[[], None]]]:
+    """Checks of the learned metric, on copies whose network rests: it has no part in them."""
+    x, y = made_up_episode(learner)
+    one = _resting(learner)
+    one.learn_episode(x, y)
+    several = x[:8], y[1:9]  # some of them wrong on purpose
+
+    def another_order() -> None:
+        other, third = _resting(learner), len(y) // 3
+        other.learn_episode(x[third:].flip(0), y[third:][::-1])
+        other.learn_episode(x[:third], y[:third])
+        check_order(one, other)
+
+    def coming_back() -> None:
+        for count in (1, len(y)):
+            again = _resting(one)
+            again.learn_episode(x[:count].flip(0), y[:count])
+            check_never_loses(one, again, x[:count].flip(0), y[:count])
+
+    def teaching() -> None:
+        later = _resting(one)
+        for _ in range(2):
+            later.teach(*several)
+            check_taught(later, *several)
+
+    return [
+        (check_order, another_order),
+        (check_own_means, lambda: check_own_means(learner, one, set(y))),
+        (check_never_loses, coming_back),
+        (check_taught, teaching),
+    ]
+
+
+def _resting(learner: Learner) -> Learner:
+    copied = copy_of(learner)
+    assert copied.knowledge is not None
+    copied.config = replace(copied.config, training=replace(copied.config.training, rest_after=1))
+    copied.knowledge = replace(copied.knowledge, calibration=replace(copied.knowledge.calibration, fruitless=1))
+    return copied
 
 
 def _trained(config: LearnerConfig) -> Learner:
@@ -227,7 +341,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m sharp_engine.checks [SNAPSHOT]", file=sys.stderr)
         return 2
     try:
-        learner = Learner.load(arguments[0]) if arguments else _trained(preset("default"))
+        learner = Learner.load(arguments[0]) if arguments else _trained(preset("default").with_options(_SMALL))
         results = run_all(learner)
     except SharpError as error:
         print(f"cannot check: {error}", file=sys.stderr)

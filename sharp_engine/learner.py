@@ -21,6 +21,7 @@ from sharp_engine.device import resolve_device
 from sharp_engine.errors import (
     ConfigError,
     EmptyEpisodeError,
+    EpisodeFailedError,
     EpisodeStateError,
     InputError,
     LabelError,
@@ -44,7 +45,7 @@ from sharp_engine.prediction.metric_predictor import MetricPredictor
 from sharp_engine.prediction.vote import VotePredictor
 from sharp_engine.stream.segmenter import Segmenter
 from sharp_engine.training.episode import EpisodeTrainer, Examples, RunningEpisode, consolidate, hold_out
-from sharp_engine.training.knowledge import Knowledge, MetricLearner, nothing_known
+from sharp_engine.training.knowledge import Knowledge, MetricLearner, Taught, nothing_known
 from sharp_engine.training.pretraining import freeze_pretrained, load_pretrained
 from sharp_engine.training.progress import Cancel, EpisodeReport, Observer, Reporter, TeachReport
 
@@ -79,6 +80,8 @@ class Learner:
         self.labels = Labels()
         self.episodes = 0
         """How many episodes were learned."""
+        self.network_episodes = 0
+        """How many of them the network learned: the clock by which its memories age."""
         self.generator = torch.Generator().manual_seed(self.config.seed)
         """All of the learner's random numbers."""
         self.ltm = LongTermMemory()
@@ -90,8 +93,9 @@ class Learner:
         """Lengths of the complete episodes at the head of `pending`."""
         self.knowledge: Knowledge | None = None
         """What is known in the learned metric, where there is one."""
-        self._whitening: tuple[Tensor, Whitening] | None = None
-        """The newest whitening, and the scatter that it was made from."""
+        self._whitenings: list[tuple[Tensor, Whitening]] = []
+        """The newest whitenings, and the scatter that each was made from: of what is known, and of what is known with
+        the episode in progress."""
         self._predictor: Predictor | None = None
         if self.config.architecture.input_shape is not None:
             self.build(self.config.architecture.input_shape)
@@ -228,8 +232,16 @@ class Learner:
         reporter.steps_left = (phases - running.phases_done) * reporter.epochs * steps
         reporter.tell("episode-started", self.network)
         self._learn_metric(running, reporter)
-        while running.phases_done < phases:
-            self._learn_phase(running, trainer, reporter)
+        try:
+            while running.phases_done < phases:
+                self._learn_phase(running, trainer, reporter)
+        except EpisodeFailedError as error:
+            if self.knowledge is None:
+                raise
+            # The metric knows the episode: that the network cannot learn it must not undo this.
+            log.warning("the network did not learn episode %d: %s", running.number, error)
+            self.network, running.trains, running.losses = running.before.copy(), False, []
+            return self._finish(running, None, reporter)
         return self._finish(running, trainer, reporter)
 
     @torch.no_grad()
@@ -242,31 +254,51 @@ class Learner:
         examples, labels = self._validated(x, y)
         if not self.config.metric.enabled:
             raise EpisodeStateError("teaching needs a learned metric, and metric.enabled is false for this learner")
+        shape = tuple(examples.shape[1:])
+        if not self._can_teach(shape):
+            raise EpisodeStateError("images are taught once a first episode has shown what they look like")
         if self.architecture is None:
-            self.build(tuple(examples.shape[1:]))
-        if not self.preprocessor.ready:
-            if self.preprocessor.dictionary_config is not None:
-                raise EpisodeStateError("images are taught once a first episode has shown what they look like")
-            self.preprocessor = self.preprocessor.fitted(examples, self._side_generator())
+            self.build(shape)
+        preprocessor = self.preprocessor
+        if not preprocessor.ready:
+            preprocessor = preprocessor.fitted(examples, self._side_generator())
         assert self.knowledge is not None
         ids = self.labels.ids(labels)
-        before = self.knowledge.class_ids
-        vote = self._network_vote() if self.knowledge.calibration.weight else None
-        s = torch.cat([self.preprocessor(part) for part in examples.split(_CHUNK)])
-        self.knowledge, whitening, corrections = self.metric_learner.teach(
-            self.knowledge, s, ids, self.episodes, self._whitening_if_current(), vote
-        )
-        self._whitening = (self.knowledge.semantic.scatter, whitening)
-        if self.running is not None:
-            self.running.knowledge = None  # made again, with what was taught, when the episode goes on
+        s = torch.cat([preprocessor(part) for part in examples.split(_CHUNK)])
+        before, running = self.knowledge.class_ids, self.running
+        if running is not None and running.knowledge is not None:
+            before |= running.knowledge.class_ids
+            answered = self._taught(running.knowledge, s, ids, running.number)
+            taught = self._taught(self.knowledge, s, ids, self.episodes, answered.kept)
+            running.knowledge, running.outdated = answered.knowledge, True
+        else:
+            answered = taught = self._taught(self.knowledge, s, ids, self.episodes)
+        self.knowledge = taught.knowledge
+        self.preprocessor = preprocessor
         self._predictor = None
         classes = list(dict.fromkeys(ids.tolist()))
         return TeachReport(
             examples=len(ids),
             classes=tuple(self.labels.label(i) for i in classes),
             new_classes=tuple(self.labels.label(i) for i in classes if i not in before),
-            corrections=corrections,
+            corrections=answered.wrong,
         )
+
+    def _can_teach(self, shape: tuple[int, ...]) -> bool:
+        """Whether examples of this shape have stable features already, or can have them without an episode."""
+        if self.architecture is not None:
+            return self.preprocessor.ready or self.architecture.kind != "dictionary"
+        return resolve_architecture(self.config.architecture, shape, stable=True).kind != "dictionary"
+
+    def _taught(
+        self, known: Knowledge, s: Tensor, ids: Tensor, episode: int, corrections: Sequence[int] = ()
+    ) -> Taught:
+        """What teaching single examples s (n, features) makes of some knowledge."""
+        vote = self._network_vote() if known.calibration.weight else None
+        whitening = self._whitening_if_made(known)
+        taught = self.metric_learner.teach(known, s, ids, episode, whitening, vote, corrections)
+        self._keep_whitening(taught.knowledge, taught.whitening)
+        return taught
 
     def abandon_episode(self) -> None:
         """Give up the episode in progress: its examples are dropped and the learner is as before it began."""
@@ -294,7 +326,7 @@ class Learner:
 
     def _trains(self, labels: Sequence[Label]) -> bool:
         """Whether the network learns these: with a learned metric it may rest, and needs pairs of several classes."""
-        if self.knowledge is None:
+        if not self.config.metric.enabled:
             return True
         return not self.network_resting and _has_pair(labels) and len(set(labels)) > 1
 
@@ -326,7 +358,7 @@ class Learner:
     @torch.no_grad()
     def _learn_metric(self, running: RunningEpisode, reporter: Reporter) -> None:
         """Make the episode known in the learned metric: predictions name it from here on."""
-        if self.knowledge is None or running.knowledge is not None:
+        if self.knowledge is None or running.knowledge is not None and not running.outdated:
             return
         assert running.examples is not None and running.features is not None
         reporter.check_cancelled()
@@ -334,7 +366,8 @@ class Learner:
         running.knowledge, whitening = self.metric_learner.learn(
             self.knowledge, features, y, running.heldout, running.number, self._side_generator()
         )
-        self._whitening = (running.knowledge.semantic.scatter, whitening)
+        running.outdated = False
+        self._keep_whitening(running.knowledge, whitening)
         self._predictor = None
         reporter.tell("metric-ready", self.network)
 
@@ -361,20 +394,23 @@ class Learner:
         """Consolidate; without a trainer the network has learned nothing, and stays as it is."""
         reporter.check_cancelled()
         assert running.examples is not None
+        self._learn_metric(running, reporter)  # again, if something was taught or forgotten meanwhile
         known = {memory.class_id for memory in self.ltm.classes}
         if self.knowledge is not None:
             known |= self.knowledge.class_ids
         generator = self._random_copy()
         knowledge = running.knowledge
         if trainer is not None:
-            network = self.network.copy()
+            network, number = self.network.copy(), self.network_episodes + 1
             after = consolidate(
-                network, trainer, running, self.stm, self.ltm, self.labels, self.config, self.preprocessor, generator
+                *(network, trainer, running, number, self.stm, self.ltm, self.labels, self.config),
+                *(self.preprocessor, generator),
             )
             if knowledge is not None:
                 whitening = self._whitening_of(knowledge)
                 knowledge = self.metric_learner.weigh(knowledge, whitening, after.predictor)
             self.network, self.stm, self.ltm = after.network, after.stm, after.ltm
+            self.network_episodes = number
             self._predictor = after.predictor if knowledge is None else None
         if knowledge is not None:
             self.knowledge = knowledge
@@ -462,18 +498,22 @@ class Learner:
         network = self.network if self.running is None else self.running.before
         return VotePredictor(self.preprocessor, network, self.ltm, self.labels, self.config.prediction)
 
-    def _whitening_if_current(self) -> Whitening | None:
-        assert self.knowledge is not None
-        if self._whitening is not None and self._whitening[0] is self.knowledge.semantic.scatter:
-            return self._whitening[1]
-        return None
-
     def _whitening_of(self, knowledge: Knowledge) -> Whitening:
         """Made anew only when the sums have changed."""
+        whitening = self._whitening_if_made(knowledge)
+        if whitening is None:
+            whitening = fit_whitening(knowledge.semantic, self.feature_map.stable, self.config.metric)
+            self._keep_whitening(knowledge, whitening)
+        return whitening
+
+    def _whitening_if_made(self, knowledge: Knowledge) -> Whitening | None:
         scatter = knowledge.semantic.scatter
-        if self._whitening is None or self._whitening[0] is not scatter:
-            self._whitening = (scatter, fit_whitening(knowledge.semantic, self.feature_map.stable, self.config.metric))
-        return self._whitening[1]
+        return next((made for of, made in self._whitenings if of is scatter), None)
+
+    def _keep_whitening(self, knowledge: Knowledge, whitening: Whitening) -> None:
+        scatter = knowledge.semantic.scatter
+        others = [(of, made) for of, made in self._whitenings if of is not scatter]
+        self._whitenings = [*(others if self.running is not None else []), (scatter, whitening)][-2:]
 
     def predict(self, x: object, *, top: int = 1, memories: int = 0, novelty: bool = True) -> Predictions:
         """Name a batch of examples (n, *input shape).
@@ -501,8 +541,8 @@ class Learner:
             self.stm = self.stm.forget(class_id)
         self.ltm = self.ltm.forget(class_id)
         if self.knowledge is not None:
-            known, whitening = self.metric_learner.calibrate(_folded(self.knowledge.forget(class_id)))
-            self.knowledge, self._whitening = known, (known.semantic.scatter, whitening)
+            self.knowledge, whitening = self.metric_learner.calibrate(_folded(self.knowledge.forget(class_id)))
+            self._keep_whitening(self.knowledge, whitening)
         self.labels.remove(label)
         if running is not None and running.examples is not None:
             self._forget_in_progress(running, running.examples, class_id)
@@ -531,7 +571,7 @@ class Learner:
             estimated_accuracy=known.calibration.accuracy if known else None,
             network_weight=known.calibration.weight if known else None,
             network_resting=self.network_resting,
-            episodes_left=min(self._episodes_left(self.network, self.episodes).values(), default=None)
+            episodes_left=min(self._episodes_left(self.network, self.network_episodes).values(), default=None)
             if built
             else None,
             pending_examples=self.pending_examples,
@@ -582,7 +622,8 @@ class Learner:
         m, capacity = self.config.memory.replayed_episodes, self.config.memory.stm_capacity
         held = set(labels)
         if self.architecture is not None:
-            held |= {self.labels.label(s.class_id) for s in self.stm.classes if s.episode > self.episodes + 1 - m}
+            oldest = self.network_episodes + 1 - m
+            held |= {self.labels.label(s.class_id) for s in self.stm.classes if s.episode > oldest}
         if m > 0 and len(held) > capacity:
             raise ConfigError(
                 f"memory.stm_capacity of {capacity} cannot hold an example of each of the {len(held)} classes "
@@ -621,13 +662,16 @@ class Learner:
 
     def _forget_in_progress(self, running: RunningEpisode, examples: Examples, class_id: int) -> None:
         kept = examples.y != class_id
+        if running.knowledge is not None:
+            running.knowledge, running.outdated = _folded(running.knowledge.forget(class_id)), True
         if bool(kept.all()):
             return
         rest = examples.y[kept].tolist()
         if not _has_pair(rest) if self.knowledge is None else not rest or not self._trains(rest) and running.trains:
             self.abandon_episode()
             return
-        running.features, running.knowledge = None, None
+        if running.features is not None:
+            running.features = running.features[kept.to(running.features.device)]
         place = kept.cumsum(0) - 1
         running.heldout = place[running.heldout[kept[running.heldout]]]
         running.examples = _without(examples, class_id)

@@ -151,6 +151,7 @@ def describe(learner: Learner, pending: bool) -> dict[str, Any]:
         "config": to_dict(learner.config),
         "input_shape": learner.architecture.input_shape if learner.architecture else None,
         "episodes": learner.episodes,
+        "network_episodes": learner.network_episodes,
         "labels": {"kind": learner.labels.kind, "next_id": learner.labels.next_id, "pairs": learner.labels.pairs()},
         "shortfalls": [layer.shortfall for layer in learner.network.layers] if learner.architecture else [],
         "stm": [
@@ -271,6 +272,9 @@ def _restore(description: dict[str, Any], tensors: _Tensors, device: str | None)
     learner.episodes = _count(description["episodes"])
     if learner.episodes > _MOST_EPISODES:
         raise SnapshotError(f"{learner.episodes} episodes cannot have been learned")
+    learner.network_episodes = _count(description["network_episodes"])
+    if learner.network_episodes > learner.episodes:
+        raise SnapshotError("the network cannot have learned more episodes than there were")
     if description["input_shape"] is not None:
         _restore_built(learner, description, tensors)
     learner.generator.set_state(tensors.take("random", torch.uint8, (None,)))

@@ -135,6 +135,8 @@ def restore(learner: Learner, description: dict[str, Any], tensors: TensorFile, 
         tensors.take("corrections.features", torch.float32, (len(correction_ids), features)).to(device),
     )
     everyone = set(semantic.examples)
+    if everyone and not learner.preprocessor.ready:
+        raise SnapshotError("classes are known but not the scale of their features: tensor features.mean is missing")
     labelled = {class_id for class_id, _ in learner.labels.pairs()}
     if not {*ids, *correction_ids} <= everyone or not everyone <= labelled:
         raise SnapshotError("single memories of classes that are not known")
@@ -178,7 +180,11 @@ def _calibration(entry: dict[str, Any], tensors: TensorFile, count: Count) -> Ca
     accuracy = None if entry["accuracy"] is None else float(entry["accuracy"])
     if not (0 < noise < math.inf and 0 < temperature < math.inf and 0 <= (weight or 0.0) < math.inf):
         raise SnapshotError("calibration is damaged")
+    if accuracy is not None and not 0 <= accuracy <= 1:
+        raise SnapshotError("calibration is damaged")
     references = tensors.take("calibration.references", torch.float32, (None,))
+    if bool((references[1:] < references[:-1]).any()):
+        raise SnapshotError("calibration is damaged: references are not in order")
     return Calibration(noise, temperature, references, weight, count(entry["fruitless"]), accuracy)
 
 

@@ -20,6 +20,9 @@ _ENOUGH = 20
 _CONSTANT = 1e-6
 """A feature whose deviation is smaller than this share of its size counts as constant."""
 
+_FURTHEST = 1e4
+"""No scaled feature lies further out: sums of squares stay finite, whatever is sent."""
+
 _LARGEST = 5.0
 """Random features see no value further out than this: a feature that was still at first must not drown the others."""
 
@@ -35,7 +38,7 @@ class Scale:
 
     def __call__(self, features: Tensor) -> Tensor:
         """Scaled features: (n, features)."""
-        return (features - self.mean) / self.deviation
+        return ((features - self.mean) / self.deviation).clamp_(-_FURTHEST, _FURTHEST)
 
 
 def learn_scale(features: Tensor) -> Scale:
@@ -43,15 +46,21 @@ def learn_scale(features: Tensor) -> Scale:
 
     Few examples say nothing of each feature by itself: they give one deviation for all, and no mean.
     """
+    device, features = features.device, features.to("cpu", torch.float64)  # no square may overflow
     size = features.square().mean().sqrt()
     fallback = size if float(size) > 0 else torch.ones_like(size)
     if len(features) < _ENOUGH:
-        return Scale(torch.zeros_like(features[0]), fallback.expand(features.shape[1]).clone())
+        return _scale(torch.zeros_like(features[0]), fallback.expand(features.shape[1]), device)
     mean, deviation = features.mean(0), features.std(0)
     varies = deviation > _CONSTANT * features.abs().amax(0)
     if bool(varies.any()):
         fallback = deviation[varies].median()
-    return Scale(mean, torch.where(varies, deviation, fallback))
+    return _scale(mean, torch.where(varies, deviation, fallback), device)
+
+
+def _scale(mean: Tensor, deviation: Tensor, device: torch.device) -> Scale:
+    deviation = deviation.to(torch.float32).clamp(min=torch.finfo(torch.float32).tiny)
+    return Scale(mean.to(device, torch.float32), deviation.to(device))
 
 
 class FeatureMap:

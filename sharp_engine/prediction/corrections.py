@@ -44,11 +44,14 @@ def fit_corrections(around: Tensor, rows: Tensor, scores: Tensor, width: float, 
     margins = torch.zeros(len(rows), device=scores.device)
     bent = scores.clone()
     own = F.one_hot(rows, scores.shape[1]).bool()
-    for _ in range(_ROUNDS):
+    for turn in range(_ROUNDS + 1):
         behind = bent.masked_fill(own, -torch.inf).amax(1) + gap - bent[own]  # (n,) how much each lacks
-        if not bool((behind > gap * 1e-3).any()):
+        short = behind > gap * 1e-3
+        if not bool(short.any()):
             break
-        for place in torch.nonzero(behind > gap * 1e-3).squeeze(1).tolist():
+        if turn == _ROUNDS:  # they contradict each other: one more time for all, oldest first
+            short = torch.ones_like(short)
+        for place in torch.nonzero(short).squeeze(1).tolist():
             lacks = bent[place].masked_fill(own[place], -torch.inf).amax() + gap - bent[place, rows[place]]
             lacks = lacks.clamp(min=0.0)
             margins[place] += lacks

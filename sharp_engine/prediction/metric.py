@@ -29,6 +29,12 @@ same bits whoever else is in the block, so that a learner that was loaded agrees
 _LEAST_VARIATION = 0.05
 """Class means vary by at least this much per dimension: two classes of one example each say nothing of it."""
 
+_NEAR = 0.1
+"""Distances below this are bent so that none is negative and none is lost."""
+
+_NOISE_OF_RANDOM = 0.1
+"""Variance added to random features where there are as many dimensions as examples; it falls with their square."""
+
 _NEGLIGIBLE = 1e-10
 """Axes along which class means vary by less than this share of the first axis are left out."""
 
@@ -77,13 +83,18 @@ def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> 
     if freedom >= 2:
         scatter = scatter.div_(freedom).div_(deviation[:, None]).div_(deviation[None, :])
         alpha = min(1.0, config.shrinkage * _oracle_shrinkage(scatter, freedom))
+    factor = torch.eye(dimensions, dtype=torch.float64, device=at)
+    while alpha < 1.0:
         added = torch.full_like(variance, alpha)
-        added[stable:] += (dimensions / freedom) ** 2
-        covariance = scatter.mul_(1.0 - alpha)
+        added[stable:] += _NOISE_OF_RANDOM * (dimensions / freedom) ** 2
+        covariance = scatter * (1.0 - alpha)
         covariance.diagonal().add_(added)
-    else:
-        covariance = torch.eye(dimensions, dtype=torch.float64, device=at)
-    factor = torch.linalg.cholesky(covariance).float()  # the inverse of a factor is no less exact in single precision
+        factor, failed = torch.linalg.cholesky_ex(covariance)
+        if not bool(failed):
+            break
+        alpha = min(1.0, 10.0 * alpha + 1e-6)  # rounding, or a file from a stranger: only shrinkage can help
+        factor, added = torch.eye(dimensions, dtype=torch.float64, device=at), torch.ones_like(variance)
+    factor = factor.float()  # the inverse of a factor is no less exact in single precision
     inverse = torch.linalg.solve_triangular(factor, torch.eye(dimensions, device=at), upper=False)
     weighed = float((added * inverse.square().sum(0)).sum())
     energy = (dimensions - weighed) / (1.0 - alpha) if alpha < 1.0 else 0.0
@@ -211,7 +222,9 @@ class Metric:
         Twice the negative log-likelihood per axis: to be compared within one learner only.
         """
         everything = z.square() @ self._seen + self._seen_constant  # (n,)
-        return ((everything[:, None] - 2.0 * scores) / max(z.shape[1], 1)).clamp_(min=0.0)
+        plain = (everything[:, None] - 2.0 * scores) / max(z.shape[1], 1)
+        # Corrections and votes may lift a score beyond any likelihood: then it nears 0, and still rises with its score.
+        return torch.where(plain < _NEAR, _NEAR**2 / (2.0 * _NEAR - plain.clamp(max=_NEAR)), plain)
 
     def left_out(self, at: Coordinates, rows: Tensor, leverage: float) -> Coordinates:
         """Coordinates of examples as a metric would see them that had not learned them.
@@ -230,7 +243,8 @@ class Metric:
 
     def noise_along_axes(self, at: Coordinates, rows: Tensor) -> float:
         """Mean squared deviation from the class's mean per axis, in this metric's unit."""
-        return float((at.z - self._places[rows]).square().mean())
+        off = at.z - self._places[rows]
+        return float(off.square().mean()) if off.numel() else 1.0  # no axis, no noise along it
 
 
 def _axes(around: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

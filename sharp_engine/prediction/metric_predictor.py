@@ -26,6 +26,8 @@ from sharp_engine.prediction.corrections import Corrections, fit_corrections
 from sharp_engine.prediction.metric import Means, Metric, Whitening, fit_whitening, whitened_means
 from sharp_engine.prediction.vote import VotePredictor
 
+_NEARER = 1.0 - 1e-6
+
 
 @dataclass(frozen=True)
 class LearnedMetric:
@@ -114,8 +116,9 @@ class MetricPredictor(Predictor):
         """Scores of classes for examples x (n, *input shape), in the order of `classes`: (n, classes)."""
         return torch.cat([self._score(self._preprocessor(part), False)[2] for part in x.split(CHUNK)])
 
-    def _score(self, s: Tensor, whole: bool) -> tuple[Tensor | None, Tensor, Tensor]:
-        """From stable features s: examples whitened around the centre, coordinates along the axes, and scores.
+    def _score(self, s: Tensor, whole: bool) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
+        """From stable features s: examples whitened around the centre, coordinates along the axes, and scores; last
+        the best score before the network votes.
 
         Only corrections need the first, and whoever asks for the `whole`.
         """
@@ -126,14 +129,15 @@ class MetricPredictor(Predictor):
         around = learned.around(phi) if bent or whole else None
         if bent and around is not None:
             scores = learned.corrections.bend(scores, around)
+        best = scores.amax(1)
         if self._vote is not None:
             assert self.calibration.weight is not None
             scores = scores + self.calibration.weight * (self._vote.class_scores(s) @ self._voters)
-        return around, z, scores
+        return around, z, scores, best
 
     def _answer(self, x: Tensor, top: int, memories: int, novelty: bool) -> dict[str, NDArray[Any]]:
         metric = self.learned.metric
-        around, z, scores = self._score(self._preprocessor(x), novelty or memories > 0)
+        around, z, scores, best = self._score(self._preprocessor(x), novelty or memories > 0)
         top = min(top, len(metric.class_ids))
         order = scores.topk(max(top, 1), dim=1).indices  # (n, at least top)
         distance = metric.distances(z, scores)  # (n, classes)
@@ -142,14 +146,16 @@ class MetricPredictor(Predictor):
         classes = order.cpu().numpy()
         answer = {"winner": classes[:, 0], "share": shares[:, 0], "distance": distances[:, 0]}
         answer |= {"top": classes[:, :top], "top_share": shares[:, :top], "top_distance": distances[:, :top]}
-        answer |= self._nearest(around, distance, memories)
+        answer |= self._nearest(around, distance, order[:, :1], memories)
         if novelty:
             assert around is not None
-            best = scores.amax(1) + metric.likeness(metric.rest(around, z))
+            best = best + metric.likeness(metric.rest(around, z))
             answer |= {"novelty": self.calibration.novelty(best).cpu().numpy()}
         return answer
 
-    def _nearest(self, around: Tensor | None, distance: Tensor, memories: int) -> dict[str, NDArray[Any]]:
+    def _nearest(
+        self, around: Tensor | None, distance: Tensor, winner: Tensor, memories: int
+    ) -> dict[str, NDArray[Any]]:
         """The nearest memories: class means, and single ones.
 
         A single memory lies at half the squared distance between it and the example, as both scatter about their
@@ -164,6 +170,7 @@ class MetricPredictor(Predictor):
         scale = 2.0 * self.learned.metric.noise * self.learned.metric.dimensions
         apart = torch.cdist(around, singles.around).square_() / scale  # (n, singles)
         apart = torch.maximum(apart, distance[:, singles.rows])
+        distance = distance.scatter(1, winner, distance.gather(1, winner) * _NEARER)  # where rounding makes them equal
         every = torch.cat((distance, apart), dim=1)
         rows = torch.cat((torch.arange(distance.shape[1], device=distance.device), singles.rows))
         near, index = every.topk(min(memories, every.shape[1]), dim=1, largest=False)

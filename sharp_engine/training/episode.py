@@ -82,6 +82,9 @@ class RunningEpisode:
     """Whether the network learns it: not if it is too thin, or if the network rests."""
     knowledge: Knowledge | None = None
     """With a learned metric: what is known with this episode; made again after loading a snapshot."""
+    outdated: bool = False
+    """Whether something was taught or forgotten since `knowledge` was made. It answers with that all the same, but is
+    made again when the episode goes on, as in a learner that was saved and loaded."""
     features: Tensor | None = None
     """With a learned metric: stable features of all examples, (n, features), for as long as the episode runs."""
     losses: list[float] = field(default_factory=list)
@@ -216,6 +219,7 @@ def consolidate(
     network: Network,
     trainer: EpisodeTrainer,
     episode: RunningEpisode,
+    number: int,
     stm: ShortTermMemory,
     ltm: LongTermMemory,
     labels: Labels,
@@ -223,16 +227,19 @@ def consolidate(
     preprocessor: Preprocessor,
     generator: torch.Generator,
 ) -> Consolidated:
-    """Steps 6 to 10: promote, fill STM, write LTM, purge STM, re-initialise idle units. Changes `network`, its copy."""
+    """Steps 6 to 10: promote, fill STM, write LTM, purge STM, re-initialise idle units. Changes `network`, its copy.
+
+    `number`: of the episode among those that the network has learned.
+    """
     promote(network)
     subnetwork = active_subnetwork(network)
-    arrivals = list(_arrivals(network, subnetwork, trainer, episode.number, config, generator))
+    arrivals = list(_arrivals(network, subnetwork, trainer, number, config, generator))
     stm = stm.admit(arrivals)
-    ltm = _write(ltm, stm, network, subnetwork, episode.number, config.memory)
+    ltm = _write(ltm, stm, network, subnetwork, number, config.memory)
     ltm = novelty.calibrate(ltm, config.prediction.floor_quantile)
     predictor = VotePredictor(preprocessor, network, ltm, labels, config.prediction)
-    ltm = _refer(ltm, predictor, trainer, episode, generator)
-    stm = stm.purge(episode.number, config.memory.replayed_episodes)
+    ltm = _refer(ltm, predictor, episode, number, generator)
+    stm = stm.purge(number, config.memory.replayed_episodes)
     if not config.stream.blurry:
         reinitialise_idle(network, config.architecture.fan_in, generator)
     return Consolidated(network, stm, ltm, VotePredictor(preprocessor, network, ltm, labels, config.prediction))
@@ -290,8 +297,8 @@ def _write(
 def _refer(
     ltm: LongTermMemory,
     predictor: VotePredictor,
-    trainer: EpisodeTrainer,
     episode: RunningEpisode,
+    number: int,
     generator: torch.Generator,
 ) -> LongTermMemory:
     """Novelty references of the episode's classes: from held-out examples, or from training examples where none are."""
@@ -299,7 +306,7 @@ def _refer(
     x, y = episode.examples.x[episode.heldout], episode.examples.y[episode.heldout]
     refreshed = []
     for memory in ltm.classes:
-        if memory.episode != episode.number:
+        if memory.episode != number:
             continue
         own = x[y == memory.class_id]
         if not len(own):

@@ -6,7 +6,7 @@ known before stays as it was, for whoever still answers with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -57,6 +57,19 @@ def nothing_known(features: int, dimensions: int, device: torch.device) -> Knowl
     return Knowledge(empty_semantic_memory(dimensions, device), episodic, Calibration())
 
 
+@dataclass(frozen=True)
+class Taught:
+    """What teaching single examples came to."""
+
+    knowledge: Knowledge
+    whitening: Whitening
+    """The one in force."""
+    kept: tuple[int, ...]
+    """Which of the examples are kept as corrections."""
+    wrong: int
+    """How many of them were answered wrong."""
+
+
 class MetricLearner:
     """Adds examples to knowledge. Holds what stays the same over a learner's life."""
 
@@ -93,8 +106,12 @@ class MetricLearner:
         episode: int,
         whitening: Whitening | None,
         vote: VotePredictor | None,
-    ) -> tuple[Knowledge, Whitening, int]:
-        """Learn single examples at once; also returns the whitening in force, and how many were corrections."""
+        corrections: Sequence[int] = (),
+    ) -> Taught:
+        """Learn single examples at once.
+
+        `corrections`: examples that are kept as such however they are answered.
+        """
         before, ids = known.semantic.examples, tuple(y.tolist())
         semantic = known.semantic.teach(self._features(s), ids)
         episodic, most = known.episodic, self._config.representatives
@@ -111,17 +128,27 @@ class MetricLearner:
         learned = self.fit(known, whitening, vote)
         place = {class_id: row for row, class_id in enumerate(learned.metric.class_ids)}
         rows = torch.tensor([place[class_id] for class_id in ids], device=s.device)
-        wrong = int((self._scores(learned, known, s, vote, bent=True).argmax(1) != rows).sum())
         # Kept is also what is right only thanks to other corrections, or by so little that the next may change it.
         plain = self._scores(learned, known, s, vote, bent=False)
         others = plain.scatter(1, rows[:, None], -torch.inf).amax(1)
         unsure = plain.gather(1, rows[:, None]).squeeze(1) - others < 2.0 * known.calibration.temperature
-        kept = torch.nonzero(unsure).squeeze(1).tolist()
-        if kept:
-            corrected = tuple(ids[row] for row in kept)
-            episodic = known.episodic.correct(s[kept], corrected, episode, self._config.corrections)
-            known = replace(known, episodic=episodic)
-        return known, learned.whitening, wrong
+        episodic, valid = known.episodic, set(_last_words(s, ids))
+        kept = set(corrections) | (set(torch.nonzero(unsure).squeeze(1).tolist()) & valid)
+        wrong = self._wrong(learned, known, s, rows, vote)
+        report, wrong = len(wrong), wrong & valid - kept
+        while True:
+            kept |= wrong
+            if kept:
+                chosen = tuple(ids[row] for row in sorted(kept))
+                episodic_now = episodic.correct(s[sorted(kept)], chosen, episode, self._config.corrections)
+                known = replace(known, episodic=episodic_now)
+            if valid <= kept or not kept:
+                break
+            # A correction may have bent away the answer for another example of the lesson.
+            wrong = self._wrong(self.fit(known, learned.whitening, vote), known, s, rows, vote) & valid - kept
+            if not wrong:
+                break
+        return Taught(known, learned.whitening, tuple(sorted(kept)), report)
 
     def fit(self, known: Knowledge, whitening: Whitening | None, vote: VotePredictor | None) -> LearnedMetric:
         """The metric that these memories make."""
@@ -173,6 +200,13 @@ class MetricLearner:
         for part, ids in zip(s.split(_CHUNK), y.split(_CHUNK), strict=True):
             yield self._features(part), ids
 
+    def _wrong(
+        self, learned: LearnedMetric, known: Knowledge, s: Tensor, rows: Tensor, vote: VotePredictor | None
+    ) -> set[int]:
+        """Which examples are answered with another class than theirs."""
+        answers = self._scores(learned, known, s, vote, bent=True).argmax(1)
+        return set(torch.nonzero(answers != rows).squeeze(1).tolist())
+
     def _scores(
         self, learned: LearnedMetric, known: Knowledge, s: Tensor, vote: VotePredictor | None, bent: bool
     ) -> Tensor:
@@ -220,3 +254,10 @@ class _SingleMemories:
 def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> tuple[Coordinates, Tensor]:
     """Coordinates of single memories as if they had never been learned, and their classes."""
     return metric.left_out(metric.coordinates(single.v), single.rows, whitening.leverage), single.rows
+
+
+def _last_words(s: Tensor, ids: tuple[int, ...]) -> list[int]:
+    """Rows that no later one contradicts, with the same features but another class."""
+    places = [row.numpy().tobytes() for row in s.cpu()]
+    last = dict(zip(places, ids, strict=True))
+    return [row for row, (place, class_id) in enumerate(zip(places, ids, strict=True)) if last[place] == class_id]

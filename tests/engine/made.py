@@ -9,7 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sharp_engine import ArchitectureConfig, LayerConfig, Learner, LearnerConfig, MemoryConfig, Progress, TrainingConfig
+from sharp_engine import (
+    ArchitectureConfig,
+    DictionaryConfig,
+    LayerConfig,
+    Learner,
+    LearnerConfig,
+    MemoryConfig,
+    MetricConfig,
+    Progress,
+    TrainingConfig,
+)
 from sharp_engine.labels import Label
 
 VECTOR = (6,)
@@ -58,6 +68,22 @@ def convnet(cut: int = 2, **options: Any) -> LearnerConfig:
     """A small learner of images."""
     layers = (conv(4, pool=True), conv(5, pool=True), linear(12), linear(10))
     return _config(ArchitectureConfig("conv-small", layers=layers, cut=cut), options)
+
+
+METRIC = MetricConfig(enabled=True, random_features=8, shrinkage=1.0, floor=0.3, kernel_width=0.1)
+DICTIONARY = DictionaryConfig(atoms=6, patch=3, grid=2, patches=400, rounds=2)
+
+
+def metric(**options: Any) -> LearnerConfig:
+    """A small learner of vectors with a learned metric."""
+    architecture = ArchitectureConfig("mlp", layers=(linear(12), linear(10)), cut=0)
+    return _config(architecture, {"metric": METRIC, "holdout": 0.2, **options})
+
+
+def pictures(**options: Any) -> LearnerConfig:
+    """A small learner of images with a patch dictionary and a learned metric."""
+    architecture = ArchitectureConfig("dictionary", layers=(linear(12), linear(10)), dictionary=DICTIONARY)
+    return _config(architecture, {"metric": METRIC, "holdout": 0.2, **options})
 
 
 def _config(architecture: ArchitectureConfig, options: dict[str, Any]) -> LearnerConfig:

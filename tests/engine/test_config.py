@@ -15,9 +15,11 @@ from sharp_engine import (
     ArchitectureConfig,
     BackboneConfig,
     ConfigError,
+    DictionaryConfig,
     LayerConfig,
     LearnerConfig,
     MemoryConfig,
+    MetricConfig,
     PredictionConfig,
     StreamConfig,
     TrainingConfig,
@@ -45,6 +47,19 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
         },
     ),
     (
+        DictionaryConfig,
+        {
+            "atoms": [0, -1],
+            "patch": [1, 0],
+            "grid": [0, -2],
+            "threshold": [-0.1, NAN, INF],
+            "contrast_floor": [0.0, -1.0, NAN, INF],
+            "whitening_floor": [0.0, -1.0, NAN, INF],
+            "patches": [0, -1],
+            "rounds": [0],
+        },
+    ),
+    (
         TrainingConfig,
         {
             "phases": [0, -1],
@@ -60,6 +75,7 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
             "anchor_losses": ["max"],
             "learning_rate": [0.0, -1.0, NAN, INF],
             "cache_mebibytes": [-1],
+            "rest_after": [-1],
         },
     ),
     (
@@ -72,6 +88,17 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
             "stm_bits": [0, 1, 3, 16],
             "ltm_per_class": [0],
             "holdout": [-0.1, 0.6, NAN],
+        },
+    ),
+    (
+        MetricConfig,
+        {
+            "random_features": [-1],
+            "shrinkage": [0.0, -1.0, NAN, INF],
+            "floor": [-0.1, NAN, INF],
+            "kernel_width": [0.0, -0.1, NAN, INF],
+            "representatives": [0],
+            "corrections": [0, -1],
         },
     ),
     (PredictionConfig, {"neighbours": [0], "vote": ["unanimous"], "floor_quantile": [-0.1, 1.0, NAN]}),
@@ -108,11 +135,13 @@ def test_every_component_and_every_setting_with_a_range_is_in_the_list_above() -
         ("ArchitectureConfig", "layers"),
         ("ArchitectureConfig", "pretrained"),
         ("ArchitectureConfig", "backbone"),
+        ("ArchitectureConfig", "dictionary"),
         ("MemoryConfig", "stm_sparse"),
+        ("MetricConfig", "enabled"),
         ("StreamConfig", "blurry"),
         ("LearnerConfig", "device"),
     }
-    parts = {"architecture", "training", "memory", "prediction", "stream"}
+    parts = {"architecture", "training", "memory", "metric", "prediction", "stream"}
     every = {
         (component.__name__, field.name)
         for component, _ in BAD
@@ -131,8 +160,9 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         (lambda: ArchitectureConfig("backbone", backbone=backbone, pretrained="g"), "pretrained"),
         (lambda: ArchitectureConfig(layers=(linear(3), conv(3), linear(3))), "convolutions first"),
         (lambda: ArchitectureConfig(layers=(conv(3),)), "linear in the end"),
+        (lambda: DictionaryConfig(atoms=50, patches=49), "at least atoms .50."),
         (lambda: StreamConfig(window=300), "at least window .300."),
-        (lambda: StreamConfig(min_examples=1000, max_examples=1999), "at least twice least .1000."),
+        (lambda: StreamConfig(min_examples=1000, max_examples=1999), "at least twice min_examples .1000."),
     ):
         with pytest.raises(ConfigError, match=message):
             make()
@@ -143,6 +173,8 @@ def test_the_ends_of_ranges_are_within_them() -> None:
     TrainingConfig(phases=1, epochs=1, batch_size=2, tau_min=0.0, min_steps=0, cache_mebibytes=0)
     TrainingConfig(tau_min=1.0)
     MemoryConfig(replayed_episodes=0, stm_capacity=1, ltm_per_class=1, holdout=0.5)
+    MetricConfig(random_features=0, floor=0.0, representatives=1, corrections=1)
+    DictionaryConfig(atoms=1, patch=2, grid=1, threshold=0.0, patches=1, rounds=1)
     PredictionConfig(neighbours=1, floor_quantile=0.0)
     StreamConfig(window=8, min_examples=8, max_examples=16, drift=1.0)
     LearnerConfig(seed=2**63 - 1)
@@ -291,7 +323,9 @@ def test_presets_are_the_papers_settings(
 def test_there_is_a_preset_for_unknown_data() -> None:
     config = preset("default")
     assert config.architecture.kind == "auto" and config.architecture.input_shape is None
-    assert set(PRESETS) >= {"default", "mnist", "fashion-mnist", "emnist-letters", "cifar10", "cifar100"}
+    assert config.metric.enabled
+    assert not any(settings.metric.enabled for name, settings in PRESETS.items() if name != "default")
+    assert set(PRESETS) >= {"default", "sharp", "mnist", "fashion-mnist", "emnist-letters", "cifar10", "cifar100"}
 
 
 def test_a_preset_that_does_not_exist_is_refused_with_those_that_do() -> None:

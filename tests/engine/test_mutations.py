@@ -28,20 +28,29 @@ from sharp_engine.checks import (
     check_frozen,
     check_left_out_units,
     check_masks,
+    check_never_loses,
     check_nothing_forgotten,
+    check_order,
+    check_own_means,
     check_path_property,
     check_resume,
+    check_taught,
 )
 from sharp_engine.config import FanIn
 from sharp_engine.memory import long_term as ltm
+from sharp_engine.memory.episodic import EpisodicMemory
+from sharp_engine.memory.semantic import SemanticMemory
 from sharp_engine.memory.short_term import ShortTermMemory, StoredClass
 from sharp_engine.network import rewiring
 from sharp_engine.network import state as network
 from sharp_engine.network.compact import CompactNetwork
 from sharp_engine.network.state import Network
+from sharp_engine.prediction import metric_predictor
 from sharp_engine.prediction import vote as predictor
+from sharp_engine.prediction.corrections import Corrections, fit_corrections
 from sharp_engine.training import episode
-from tests.engine.made import IMAGE, VECTOR, CancelAfter, change, convnet, examples, mlp, trained
+from sharp_engine.training.knowledge import Knowledge, MetricLearner
+from tests.engine.made import IMAGE, VECTOR, CancelAfter, change, convnet, examples, metric, mlp, trained
 from tests.engine.test_reference import run_both
 from tests.engine.watched import Check, learn_watched
 
@@ -262,6 +271,165 @@ def keep_only_output_units_and_what_they_see_directly(patch: Patch) -> None:
 
     for module in (checks, predictor):
         patch.setattr(module, "needed_subnetwork", direct)
+
+
+# ---- 8: order, 9: coming back, 10: corrections ------------------------------------------------------------------
+
+
+def replace_learn(patch: Patch, after: Callable[[SemanticMemory, SemanticMemory], SemanticMemory]) -> None:
+    unbroken = SemanticMemory.learn
+    patch.setattr(SemanticMemory, "learn", lambda memory, batches: after(memory, unbroken(memory, batches)))
+
+
+def average_the_means_of_episodes(patch: Patch) -> None:
+    """Instead of all examples alike: a class that comes back with few weighs as much as before."""
+
+    def averaged(before: SemanticMemory, after: SemanticMemory) -> SemanticMemory:
+        means = after.means.clone()
+        for row, class_id in enumerate(before.class_ids):
+            place = after.class_ids.index(class_id)
+            old, new = int(before.counts[row]), int(after.counts[place])
+            if new > old:
+                arrived = (after.means[place] * new - before.means[row] * old) / (new - old)
+                means[place] = (before.means[row] + arrived) / 2
+        return dataclasses.replace(after, means=means)
+
+    replace_learn(patch, averaged)
+
+
+def scatter_about_the_provisional_centre(patch: Patch) -> None:
+    from sharp_engine.memory import semantic
+
+    def add(scatter: Tensor, rows: Tensor, factor: float = 1.0) -> None:
+        if factor > 0:
+            unbroken(scatter, rows, factor)
+
+    unbroken = semantic._add_products
+    patch.setattr(semantic, "_add_products", add)
+
+
+def count_a_class_that_comes_back_as_a_new_one(patch: Patch) -> None:
+    def fewer(before: SemanticMemory, after: SemanticMemory) -> SemanticMemory:
+        back = sum(
+            int(after.counts[after.class_ids.index(c)]) > int(n)
+            for c, n in zip(before.class_ids, before.counts, strict=True)
+        )
+        return dataclasses.replace(after, freedom=after.freedom - back)
+
+    replace_learn(patch, fewer)
+
+
+def let_means_drift_towards_the_newest(patch: Patch) -> None:
+    replace_learn(
+        patch, lambda before, after: dataclasses.replace(after, means=0.999 * after.means + 0.001 * after.means[-1])
+    )
+
+
+def replace_a_class_that_comes_back(patch: Patch) -> None:
+    """The fault that a correction had in the paper's long-term memory."""
+
+    def learn(memory: SemanticMemory, batches: Any) -> SemanticMemory:
+        batches = list(batches)
+        for class_id in torch.cat([ids for _, ids in batches]).unique().tolist():
+            memory = memory.forget(class_id)
+        return unbroken(memory, batches)
+
+    unbroken = SemanticMemory.learn
+    patch.setattr(SemanticMemory, "learn", learn)
+
+
+def forget_what_was_taught(patch: Patch) -> None:
+    patch.setattr(
+        SemanticMemory, "folded", lambda memory: dataclasses.replace(memory, taught_ids=(), taught=memory.taught[:0])
+    )
+
+
+def replace_the_representatives_of_a_class_that_comes_back(patch: Patch) -> None:
+    def represent(memory: EpisodicMemory, class_id: int, *arguments: Any) -> EpisodicMemory:
+        others = tuple(c for c in memory.classes if c.class_id != class_id)
+        return unbroken(dataclasses.replace(memory, classes=others), class_id, *arguments)
+
+    unbroken = EpisodicMemory.represent
+    patch.setattr(EpisodicMemory, "represent", represent)
+
+
+def lose_the_oldest_class(patch: Patch) -> None:
+    def learn(learner: MetricLearner, known: Knowledge, *arguments: Any) -> Any:
+        after, whitening = unbroken(learner, known, *arguments)
+        return after.forget(min(after.class_ids)), whitening
+
+    unbroken = MetricLearner.learn
+    patch.setattr(MetricLearner, "learn", learn)
+
+
+def keep_no_correction(patch: Patch) -> None:
+    patch.setattr(EpisodicMemory, "correct", lambda memory, *_: memory)
+
+
+def correct_by_half(patch: Patch) -> None:
+    def half(*arguments: Any) -> Corrections:
+        fitted = fit_corrections(*arguments)
+        return dataclasses.replace(fitted, margins=fitted.margins / 2)
+
+    patch.setattr(metric_predictor, "fit_corrections", half)
+
+
+def bend_towards_the_first_class(patch: Patch) -> None:
+    def bent(*arguments: Any) -> Corrections:
+        fitted = fit_corrections(*arguments)
+        return dataclasses.replace(fitted, rows=torch.zeros_like(fitted.rows))
+
+    patch.setattr(metric_predictor, "fit_corrections", bent)
+
+
+METRIC_MUTATIONS: list[tuple[Callable[[Patch], None], Check]] = [
+    (average_the_means_of_episodes, check_order),
+    (scatter_about_the_provisional_centre, check_order),
+    (count_a_class_that_comes_back_as_a_new_one, check_order),
+    (replace_a_class_that_comes_back, check_order),
+    (forget_what_was_taught, check_order),
+    (let_means_drift_towards_the_newest, check_own_means),
+    (average_the_means_of_episodes, check_never_loses),
+    (replace_a_class_that_comes_back, check_never_loses),
+    (replace_the_representatives_of_a_class_that_comes_back, check_never_loses),
+    (lose_the_oldest_class, check_never_loses),
+    (keep_no_correction, check_taught),
+    (correct_by_half, check_taught),
+    (bend_towards_the_first_class, check_taught),
+]
+
+
+def run_metric(check: Check) -> None:
+    """Learn, come back, teach and correct, under one check."""
+    config = metric(phases=1, rest_after=1)
+    x, y = examples((0, 1, 2), each=30, seed=5)
+    one, other = (trained(config, ((0, 1), (2, 3)), each=20) for _ in range(2))
+    before = trained(config, ((0, 1), (2, 3)), each=20)
+    one.learn_episode(x, y)
+    if check is check_order:
+        other.teach(x[60:].flip(0), y[60:][::-1])
+        other.learn_episode(x[:60], y[:60])
+        check_order(one, other)
+    elif check is check_own_means:
+        check_own_means(before, one, set(y))
+    elif check is check_never_loses:
+        check_never_loses(before, one, x, y)
+        before.learn_episode(x[:1], y[:1])
+        check_never_loses(other, before, x[:1], y[:1])
+    else:
+        for lesson in ((x[:9], [3, 0, 1, 2, 3, 0, 1, 2, 3]), (x[:9], y[:9])):
+            one.teach(*lesson)
+            check_taught(one, *lesson)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "check"), METRIC_MUTATIONS, ids=[f"{m.__name__}-{c.__name__}" for m, c in METRIC_MUTATIONS]
+)
+def test_a_broken_metric_is_caught_by(mutate: Callable[[Patch], None], check: Check, monkeypatch: Patch) -> None:
+    run_metric(check)
+    mutate(monkeypatch)
+    with pytest.raises(InvariantError):
+        run_metric(check)
 
 
 # ---- the table --------------------------------------------------------------------------------------------------

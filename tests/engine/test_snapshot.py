@@ -147,7 +147,7 @@ def test_a_snapshot_is_a_safetensors_file_with_a_readable_description(tmp_path: 
     with safe_open(tmp_path / "learner", framework="pt") as file:
         metadata = file.metadata()
         names = set(file.keys())
-    assert metadata["format"] == "sharp" and metadata["version"] == "1"
+    assert metadata["format"] == "sharp" and metadata["version"] == "2"
     described = json.loads(metadata["learner"])
     assert described["episodes"] == 3 and described["input_shape"] == [6]
     assert {"network.0.weight", "network.2.ranks", "stm.0.data", "ltm.5.vectors", "random"} <= names
@@ -395,8 +395,8 @@ def test_a_forged_file_without_a_change_is_the_snapshot(opened: tuple[Tensors, D
 
 
 def test_another_version_is_refused_as_such(opened: tuple[Tensors, Description], tmp_path: Path) -> None:
-    for version in ("0", "2", "1.0", "", "x"):
-        with pytest.raises(SnapshotVersionError, match="reads 1"):
+    for version in ("0", "1", "3", "2.0", "", "x"):
+        with pytest.raises(SnapshotVersionError, match="reads 2"):
             Learner.load(forged(tmp_path, *opened, version=version))
     with pytest.raises(SnapshotError, match="not a snapshot"):
         Learner.load(forged(tmp_path, *opened, format="blunt"))
@@ -527,7 +527,7 @@ def test_garbage_anywhere_in_the_description_is_refused_or_harmless(
 def test_every_key_of_the_description_is_needed(opened: tuple[Tensors, Description], tmp_path: Path) -> None:
     tensors, description = opened
     for key in description:
-        if key in ("pending", "automatic", "backbone"):  # nothing is pending here, and there is no backbone
+        if key in ("pending", "found", "backbone", "metric"):  # there is nothing of the kind here
             continue
         without = {other: value for other, value in description.items() if other != key}
         with pytest.raises(SnapshotError, match="damaged"):
