@@ -32,8 +32,9 @@ _LEAST_VARIATION = 0.05
 _NEAR = 0.1
 """Distances below this are bent so that none is negative and none is lost."""
 
-_NOISE_OF_RANDOM = 0.1
-"""Variance added to random features where there are as many dimensions as examples; it falls with the cube of the latter."""
+_NOISE_OF_RANDOM = 0.3
+"""Variance added to random features where there are as many examples as dimensions; it falls with the square
+of the former."""
 
 _NEGLIGIBLE = 1e-10
 """Axes along which class means vary by less than this share of the first axis are left out."""
@@ -82,11 +83,11 @@ def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> 
     alpha, added = 1.0, torch.ones_like(variance)
     if freedom >= 2:
         scatter = scatter.div_(freedom).div_(deviation[:, None]).div_(deviation[None, :])
-        alpha = min(1.0, config.shrinkage * _oracle_shrinkage(scatter, freedom))
+        alpha = min(1.0, config.shrinkage * _oracle_shrinkage(scatter[:stable, :stable], freedom))
     factor = torch.eye(dimensions, dtype=torch.float64, device=at)
     while alpha < 1.0:
         added = torch.full_like(variance, alpha)
-        added[stable:] += _NOISE_OF_RANDOM * (dimensions / freedom) ** 3
+        added[stable:] += _NOISE_OF_RANDOM * (dimensions / freedom) ** 2
         covariance = scatter * (1.0 - alpha)
         covariance.diagonal().add_(added)
         factor, failed = torch.linalg.cholesky_ex(covariance)
