@@ -1,8 +1,8 @@
 """What forgetting looks like: an ordinary network of the same shape, fine-tuned on one episode after another.
 
 Everything it can have in common with the learner it has: the layers, the examples and their episodes, the batch size,
-the number of passes, the optimiser. What it has not: sparse ranked units, memories. It is asked about classes it has
-seen only, which is the kinder way.
+the number of passes, the optimiser. What it has not: sparse ranked units, memories, a metric learned from them. It is
+asked about classes it has seen only, which is the kinder way.
 """
 
 from __future__ import annotations

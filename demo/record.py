@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-LEAST_ACCURACY = 0.8
+LEAST_ACCURACY = 0.95
 """What the learner must still get right of all classes after the last episode."""
 
 

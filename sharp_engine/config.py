@@ -237,7 +237,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """What the two memories keep."""
+    """What short-term memory and the network's long-term memory keep; see `MetricConfig` for the others."""
 
     replayed_episodes: int = 1
     """m: how many previous episodes the short-term memory holds; 0 means no replay."""
@@ -273,7 +273,7 @@ class MetricConfig:
 
     enabled: bool = False
     """Whether there is one. Without it the masked vote answers alone, as in the paper. It needs features that never
-    change: vectors, a patch dictionary, a pretrained G or a backbone."""
+    change before the first layer: vectors, a patch dictionary or a backbone."""
     random_features: int | None = None
     """Random ReLU features that join the stable features. Absent: as many as bring the dimensions to 3000, but at
     least 1000 and at most 32 for each stable feature."""
@@ -331,17 +331,17 @@ class StreamConfig:
     blurry: bool = False
     """Episodes overlap and classes come back: idle units are not re-initialised between episodes."""
     min_examples: int = 256
-    """Found boundaries: an episode has at least this many examples."""
+    """Automatic boundaries: an episode has at least this many examples."""
     max_examples: int = 20_000
-    """Found boundaries: an episode has at most this many examples."""
+    """Automatic boundaries: an episode has at most this many examples."""
     window: int = 128
-    """Found boundaries: how many of the newest examples are compared with the rest of the episode so far."""
+    """Automatic boundaries: how many of the newest examples are compared with the rest of the episode so far."""
     significance: float = 1e-6
-    """Found boundaries: a change of the label mix less likely than this, by chance, cuts the stream."""
+    """Automatic boundaries: a change of the label mix less likely than this, by chance, cuts the stream."""
     drift: float = 0.1
-    """Found boundaries: the least total-variation change of the label mix that cuts the stream."""
+    """Automatic boundaries: the least total-variation change of the label mix that cuts the stream."""
     input_shift: float = 1.0
-    """Found boundaries: how far, in standard deviations, what is seen of the same classes must move to cut."""
+    """Automatic boundaries: how far, in standard deviations, what is seen of the same classes must move to cut."""
 
     def __post_init__(self) -> None:
         _require_choices(self)

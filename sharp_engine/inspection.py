@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sharp_engine.labels import Label
-from sharp_engine.network.state import Layer, Network, UnitState, rank_counts
+from sharp_engine.network.state import Layer, UnitState, rank_counts
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Inspection:
     stm_budget_bytes: int
     stm_examples: int
     ltm_bytes: int
+    """Of the network's long-term memory: representations, masks and references."""
     ltm_entries: int
     semantic_bytes: int
     """Counts, means and scatter of the learned metric."""
@@ -54,29 +56,34 @@ class Inspection:
     """What was fitted to the first examples: the patch dictionary and the scale of features."""
     examples_per_class: dict[Label, int]
     """With a learned metric: how many examples of each class are known."""
-    accuracy: float | None
-    """With a learned metric: share of representatives that are answered right, each left out in turn."""
+    estimated_accuracy: float | None
+    """With a learned metric: share of representatives that are answered right, each left out in turn; absent while
+    they are less than twenty."""
     network_weight: float | None
     """With a learned metric: weight of the network's vote; absent before it was fitted."""
     network_resting: bool
     """Whether the network has stopped learning because its vote added nothing."""
     episodes_left: int | None
-    """How many more episodes have idle units at the present rate; absent before the network learned one."""
+    """For how many more episodes the scarcest layer has idle units, at the present rate; absent before the network
+    learned one."""
     pending_examples: int
     """Observed, not yet learned."""
     phases_done: int | None
     """Of the episode in progress; absent if none is."""
 
 
-def episodes_left(network: Network, learned: int) -> int | None:
-    """How many more episodes the scarcest layer has idle units for, if each recruits as those so far did on average."""
-    left = []
-    for layer in network.layers:
+def episodes_left(layers: Sequence[Layer], learned: int) -> dict[str, int]:
+    """By layer, for how many more episodes it has idle units, if each recruits as those so far did on average.
+
+    Layers that are pretrained, or of which nothing is recruited yet, are left out.
+    """
+    left = {}
+    for layer in layers:
         idle = int((layer.ranks == 0).sum())
         recruited = layer.units - idle
         if not layer.pretrained and learned and recruited:
-            left.append(idle * learned // recruited)
-    return min(left) if left else None
+            left[layer.name] = idle * learned // recruited
+    return left
 
 
 def inspect_layer(layer: Layer) -> LayerInspection:

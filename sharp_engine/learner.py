@@ -1,4 +1,4 @@
-"""The learner: a network, its two memories, and the stream it learns from.
+"""The learner: a metric and a network, their memories, and the stream it learns from.
 
 It must never lose what it was promised to keep: every call either completes or raises and leaves the learner as it was
 (an episode that fails or is cancelled: as it was at the end of its last phase). One thread may learn while others use
@@ -54,6 +54,9 @@ log = logging.getLogger(__name__)
 _CHUNK = 128
 """Examples per pass of the preprocessor."""
 
+_FEW_EPISODES = 2
+"""Where idle units last for fewer episodes than this, learning warns."""
+
 
 class Learner:
     """Learns episode by episode and names what it has learned.
@@ -73,7 +76,7 @@ class Learner:
         self.config = config or LearnerConfig()
         self.device = resolve_device(self.config.device)
         self.architecture: Architecture | None = None
-        """What was settled; absent until the input shape is known."""
+        """What was chosen; absent until the input shape is known."""
         self.labels = Labels()
         self.episodes = 0
         """How many episodes were learned."""
@@ -159,7 +162,7 @@ class Learner:
     def observe(
         self, x: object, y: LabelLike, *, observer: Observer | None = None, cancel: Cancel | None = None
     ) -> list[EpisodeReport]:
-        """Take some examples of a stream. With found boundaries, learn every episode that is now complete."""
+        """Take some examples of a stream. With automatic boundaries, learn every episode that is now complete."""
         self._require_no_episode()
         examples = self._accept(*self._validated(x, y))
         self.pending.append(examples)
@@ -427,8 +430,32 @@ class Learner:
             },
             seconds=reporter.seconds,
         )
+        self._warn_of_scarce_units(running)
         reporter.tell("episode-learned", self.network)
         return report
+
+    def _episodes_left(self, network: Network, learned: int) -> dict[str, int]:
+        once = self.config.training.recruit_before_cut == "first-episode"  # what comes before the cut needs no more
+        return episodes_left(network.layers[network.cut :] if once else network.layers, learned)
+
+    def _warn_of_scarce_units(self, running: RunningEpisode) -> None:
+        """Warn while there is still time, and again only when it has become worse.
+
+        With a learned metric nothing needs to be said: classes do not depend on idle units there.
+        """
+        if self.knowledge is not None:
+            return
+        now = self._episodes_left(self.network, running.number)
+        least = min(now.values(), default=_FEW_EPISODES)
+        before = min(self._episodes_left(running.before, running.number - 1).values(), default=_FEW_EPISODES)
+        if least < min(before, _FEW_EPISODES):
+            log.warning(
+                "after episode %d the idle units of %s last for %s at the present rate: classes that come later share "
+                "units in use and are learned less well",
+                running.number,
+                ", ".join(name for name, left in now.items() if left == least),
+                "one more episode" if least else "no other episode",
+            )
 
     # ---- prediction ---------------------------------------------------------------------------------------------
 
@@ -503,7 +530,7 @@ class Learner:
     # ---- memory and state ---------------------------------------------------------------------------------------
 
     def forget(self, label: Label) -> None:
-        """Remove a class from both memories and from everything not yet learned. The others stay as they are."""
+        """Remove a class from all memories and from everything not yet learned. The others stay as they are."""
         class_id = self.labels.find(label)
         running = self.running
         if running is not None and running.examples is None:
@@ -541,10 +568,12 @@ class Learner:
             episodic_bytes=known.episodic.nbytes if known else 0,
             features_bytes=self.preprocessor.nbytes if built else 0,
             examples_per_class={self.labels.label(i): n for i, n in known.semantic.examples.items()} if known else {},
-            accuracy=known.calibration.accuracy if known else None,
+            estimated_accuracy=known.calibration.accuracy if known else None,
             network_weight=known.calibration.weight if known else None,
             network_resting=self.network_resting,
-            episodes_left=episodes_left(self.network, self.network_episodes) if built else None,
+            episodes_left=min(self._episodes_left(self.network, self.network_episodes).values(), default=None)
+            if built
+            else None,
             pending_examples=self.pending_examples,
             phases_done=None if self.running is None else self.running.phases_done,
         )
@@ -602,7 +631,7 @@ class Learner:
             )
 
     def _accept(self, examples: Tensor, labels: list[Label]) -> Examples:
-        """Give labels their ids; the first batch settles the architecture."""
+        """Give labels their ids; the first batch decides on the architecture."""
         if self.architecture is None:
             self.build(tuple(examples.shape[1:]))
         return Examples(examples.clone(), self.labels.ids(labels))  # the caller may use its array again

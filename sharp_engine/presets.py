@@ -1,4 +1,4 @@
-"""Named settings: the paper's, one per data set, and `default`, where a user with unknown data should start."""
+"""Named settings: `default`, where to start with unknown data; `sharp`, the paper's method alone; the paper's own."""
 
 from __future__ import annotations
 

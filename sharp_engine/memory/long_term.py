@@ -1,4 +1,4 @@
-"""Long-term memory: a few masked representations per class, and the scales on which they are compared.
+"""The network's long-term memory: a few masked representations per class, and the scales they are compared on.
 
 An entry is a unit vector over the output units of its class's mask. Once a class has left short-term memory its units
 are frozen, so its entries stay true for ever. It is a value: every change gives a new memory.

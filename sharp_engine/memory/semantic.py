@@ -2,8 +2,8 @@
 
 Per class the count and the mean of φ over all its examples; over all classes one pooled within-class scatter. They do
 not depend (but for rounding) on the order of examples, on where episodes end or on whether a class comes back, and a
-class's mean changes only by its own examples. No example can be read from them. Examples that were taught one by one
-wait as they are until the next `folded`, because a metric is made anew only then.
+class's mean changes only by its own examples. Examples that were taught one by one wait as they are until the next
+`folded`, because a metric is made anew only then.
 
 It is a value: every change gives a new memory.
 """

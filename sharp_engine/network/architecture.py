@@ -1,7 +1,7 @@
 """From a config and an input shape to a list of layers, and how inputs are normalised on their way in.
 
-The named architectures are those of the paper (supplementary listings 1 and 2), an `mlp` for vectors, and a small head
-for a frozen backbone. `auto` picks by the input's shape and says what it picked.
+The named architectures are those of the paper (supplementary listings 1 and 2), an `mlp` for vectors, and small heads
+behind a patch dictionary or a frozen backbone. `auto` picks by the input's shape and says what it picked.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NAMED: dict[str, tuple[tuple[LayerConfig, ...], int]] = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """What was settled: the layers, the cut between G and F, and the shape of an example."""
+    """What was chosen: the layers, the cut between G and F, and the shape of an example."""
 
     kind: ArchitectureKind
     input_shape: tuple[int, ...]

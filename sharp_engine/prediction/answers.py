@@ -49,9 +49,9 @@ class Prediction:
 
     label: Label
     share: float
-    """Share of the vote, in [0, 1]."""
+    """How sure the answer is, in [0, 1]: calibrated in the learned metric, in a vote the share of it."""
     distance: float
-    """Distance to the class's nearest memory. In the learned metric about 1 for an example of the class; in a vote
+    """Distance to the class's nearest memory: in the learned metric to be compared within one learner only, in a vote
     squared, in [0, 2]. The class that is answered is the one of the least distance, but for a vote of several."""
     novelty: float | None
     """How far outside everything learned the example lies, in [0, 1]: absent if not asked for."""

@@ -29,6 +29,9 @@ _WEIGHTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 _WORTH = 0.01
 """Share of the loss that a vote must save to be worth its time."""
 
+_DEVIATIONS = 2.0
+"""… and by how many of its standard errors: a few representatives are soon right by chance."""
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -100,17 +103,19 @@ def fit_temperature(scores: Tensor, rows: Tensor) -> float:
 
 
 def fit_weight(scores: Tensor, votes: Tensor, rows: Tensor) -> float:
-    """The weight at which votes (n, classes) help scores most, or 0 where they do not help enough to be worth it."""
-    least, best = _loss(scores, rows) * (1.0 - _WORTH), 0.0
+    """The weight at which votes (n, classes) help scores most, or 0 where it may be by chance that they help."""
+    alone = _losses(scores, rows)
+    needed, best = float(alone.mean()) * _WORTH, 0.0
     right = int((scores.argmax(1) == rows).sum())
     unit = fit_temperature(scores, rows)
     for weight in _WEIGHTS:
         joined = scores + weight * unit * votes
-        lost = _loss(joined, rows)
-        if lost < least and int((joined.argmax(1) == rows).sum()) >= right:
-            least, best = lost, weight * unit
+        saved = alone - _losses(joined, rows)  # (n,)
+        sure = float(saved.mean()) > _DEVIATIONS * float(saved.std()) / len(rows) ** 0.5
+        if sure and float(saved.mean()) > needed and int((joined.argmax(1) == rows).sum()) >= right:
+            needed, best = float(saved.mean()), weight * unit
     return best
 
 
-def _loss(scores: Tensor, rows: Tensor) -> float:
-    return float(F.cross_entropy(scores / fit_temperature(scores, rows), rows))
+def _losses(scores: Tensor, rows: Tensor) -> Tensor:
+    return F.cross_entropy(scores / fit_temperature(scores, rows), rows, reduction="none")

@@ -32,6 +32,9 @@ _LEAST_VARIATION = 0.05
 _NEAR = 0.1
 """Distances below this are bent so that none is negative and none is lost."""
 
+_NOISE_OF_RANDOM = 0.1
+"""Variance added to random features where there are as many dimensions as examples; it falls with their square."""
+
 _NEGLIGIBLE = 1e-10
 """Axes along which class means vary by less than this share of the first axis are left out."""
 
@@ -83,7 +86,7 @@ def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> 
     factor = torch.eye(dimensions, dtype=torch.float64, device=at)
     while alpha < 1.0:
         added = torch.full_like(variance, alpha)
-        added[stable:] += (dimensions / freedom) ** 2
+        added[stable:] += _NOISE_OF_RANDOM * (dimensions / freedom) ** 2
         covariance = scatter * (1.0 - alpha)
         covariance.diagonal().add_(added)
         factor, failed = torch.linalg.cholesky_ex(covariance)
@@ -216,7 +219,7 @@ class Metric:
     def distances(self, z: Tensor, scores: Tensor) -> Tensor:
         """Squared distances to classes along the axes, in the order of their scores: (n, classes).
 
-        Twice the negative log-likelihood per axis, about 1 for an example of the class.
+        Twice the negative log-likelihood per axis: to be compared within one learner only.
         """
         everything = z.square() @ self._seen + self._seen_constant  # (n,)
         plain = (everything[:, None] - 2.0 * scores) / max(z.shape[1], 1)

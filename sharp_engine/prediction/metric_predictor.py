@@ -1,6 +1,6 @@
 """Answers in the learned metric: which class mean is nearest, bent by corrections, joined by the network's vote.
 
-Immutable, like every predictor. `taught` gives a new one that shares everything that a few examples do not change.
+Immutable, like every predictor: what is learned or taught gives a new one.
 """
 
 from __future__ import annotations
@@ -116,8 +116,9 @@ class MetricPredictor(Predictor):
         """Scores of classes for examples x (n, *input shape), in the order of `classes`: (n, classes)."""
         return torch.cat([self._score(self._preprocessor(part), False)[2] for part in x.split(CHUNK)])
 
-    def _score(self, s: Tensor, whole: bool) -> tuple[Tensor | None, Tensor, Tensor]:
-        """From stable features s: examples whitened around the centre, coordinates along the axes, and scores.
+    def _score(self, s: Tensor, whole: bool) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
+        """From stable features s: examples whitened around the centre, coordinates along the axes, and scores; last
+        the best score before the network votes.
 
         Only corrections need the first, and whoever asks for the `whole`.
         """
@@ -128,14 +129,15 @@ class MetricPredictor(Predictor):
         around = learned.around(phi) if bent or whole else None
         if bent and around is not None:
             scores = learned.corrections.bend(scores, around)
+        best = scores.amax(1)
         if self._vote is not None:
             assert self.calibration.weight is not None
             scores = scores + self.calibration.weight * (self._vote.class_scores(s) @ self._voters)
-        return around, z, scores
+        return around, z, scores, best
 
     def _answer(self, x: Tensor, top: int, memories: int, novelty: bool) -> dict[str, NDArray[Any]]:
         metric = self.learned.metric
-        around, z, scores = self._score(self._preprocessor(x), novelty or memories > 0)
+        around, z, scores, best = self._score(self._preprocessor(x), novelty or memories > 0)
         top = min(top, len(metric.class_ids))
         order = scores.topk(max(top, 1), dim=1).indices  # (n, at least top)
         distance = metric.distances(z, scores)  # (n, classes)
@@ -147,7 +149,7 @@ class MetricPredictor(Predictor):
         answer |= self._nearest(around, distance, order[:, :1], memories)
         if novelty:
             assert around is not None
-            best = scores.amax(1) + metric.likeness(metric.rest(around, z))
+            best = best + metric.likeness(metric.rest(around, z))
             answer |= {"novelty": self.calibration.novelty(best).cpu().numpy()}
         return answer
 

@@ -1,4 +1,4 @@
-"""Learning one episode: phases of rewiring and training, then consolidation into the two memories.
+"""Learning one episode: phases of rewiring and training, then consolidation into the network's two memories.
 
 Everything here works on copies and returns new state, so that whatever happens in between (cancellation, a non-finite
 loss, a crash) the learner is as it was at the end of the last phase.

@@ -107,7 +107,7 @@ def test_shares_and_accuracy_of_a_learner_are_about_right(knowing: Learner) -> N
     answer = knowing.predict(x)
     accuracy = float(np.mean([a == b for a, b in zip(answer.labels, y, strict=True)]))
     assert float(answer.share.mean()) == pytest.approx(accuracy, abs=0.05)
-    assert knowing.inspect().accuracy == pytest.approx(accuracy, abs=0.06)
+    assert knowing.inspect().estimated_accuracy == pytest.approx(accuracy, abs=0.06)
 
 
 # ---- the network's weight ---------------------------------------------------------------------------------------

@@ -221,6 +221,24 @@ def test_it_works_in_pipelines_and_cross_validation() -> None:
     assert cross_val_score(clone(pipeline), x * 100.0, y, cv=2).min() >= 0.8
 
 
+def test_calls_of_single_rows_are_taught_and_right_at_once() -> None:
+    classifier, (x, y) = small(episodes="calls"), stream()
+    for row in range(0, len(y), 12):
+        classifier.partial_fit(x[row : row + 1], y[row : row + 1])
+        assert classifier.predict(x[row : row + 1]).tolist() == [y[row]]
+    assert classifier.learner_.episodes == 0
+    assert classifier.score(*unseen()) >= 0.8
+
+
+def test_the_first_single_row_of_images_shows_the_patches_and_the_others_are_taught() -> None:
+    x, y = examples((0, 1), (1, 8, 8), each=2)
+    classifier = SharpClassifier(input_shape=(1, 8, 8), options=SMALL, episodes="calls", random_state=0)
+    for row, label in zip(x.flatten(1).numpy(), y, strict=True):
+        classifier.partial_fit(row[None], [label])
+    assert classifier.learner_.episodes == 1
+    assert classifier.predict(x.flatten(1).numpy()).tolist() == y
+
+
 def test_the_settings_are_the_presets_with_the_options_on_top() -> None:
     x, y = stream()
     config: LearnerConfig = small().fit(x, y).learner_.config
