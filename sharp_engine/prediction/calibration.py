@@ -23,6 +23,9 @@ _ENOUGH = 20
 _MOST = 1024
 """Representatives that calibration looks at; more tell no more."""
 
+_LOWEST, _HIGHEST = 0.02, 200.0
+"""Temperatures that are tried."""
+
 _WEIGHTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Weights that are tried for the network's vote, beside 0."""
 
@@ -85,21 +88,32 @@ def sample(count: int) -> Tensor:
 def fit_temperature(scores: Tensor, rows: Tensor) -> float:
     """The temperature at which shares of classes lose least on examples of known class: scores (n, classes).
 
-    However many are right, the next one may be wrong.
+    However many are right, the next one may be wrong: the mean share is never above (right + 1) / (n + 2).
     """
-    doubt = 1.0 / (len(rows) + 1)
-
-    def loss(logarithm: float) -> float:
-        return float(F.cross_entropy(scores / math.exp(logarithm), rows, label_smoothing=doubt))
-
-    low, high = math.log(0.02), math.log(200.0)
-    for _ in range(40):  # ternary search: the loss falls, then rises
+    low, high = math.log(_LOWEST), math.log(_HIGHEST)
+    for _ in range(40):  # the loss falls, then rises
         first, second = low + (high - low) / 3, high - (high - low) / 3
-        if loss(first) < loss(second):
+        if _loss_at(scores, rows, first) < _loss_at(scores, rows, second):
             high = second
         else:
             low = first
-    return math.exp((low + high) / 2)
+    right = int((scores.argmax(1) == rows).sum())
+    most = (right + 1) / (len(rows) + 2)
+    low, high = (low + high) / 2, math.log(_HIGHEST)
+    if _mean_share(scores, low) <= most:
+        return math.exp(low)
+    for _ in range(40):  # the share falls
+        middle = (low + high) / 2
+        low, high = (middle, high) if _mean_share(scores, middle) > most else (low, middle)
+    return math.exp(high)
+
+
+def _loss_at(scores: Tensor, rows: Tensor, logarithm: float) -> float:
+    return float(F.cross_entropy(scores / math.exp(logarithm), rows))
+
+
+def _mean_share(scores: Tensor, logarithm: float) -> float:
+    return float(torch.softmax(scores / math.exp(logarithm), dim=1).amax(1).mean())
 
 
 def fit_weight(scores: Tensor, votes: Tensor, rows: Tensor) -> float:

@@ -33,7 +33,7 @@ _NEAR = 0.1
 """Distances below this are bent so that none is negative and none is lost."""
 
 _NOISE_OF_RANDOM = 0.1
-"""Variance added to random features where there are as many dimensions as examples; it falls with their square."""
+"""Variance added to random features where there are as many dimensions as examples; it falls with the cube of the latter."""
 
 _NEGLIGIBLE = 1e-10
 """Axes along which class means vary by less than this share of the first axis are left out."""
@@ -86,7 +86,7 @@ def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> 
     factor = torch.eye(dimensions, dtype=torch.float64, device=at)
     while alpha < 1.0:
         added = torch.full_like(variance, alpha)
-        added[stable:] += _NOISE_OF_RANDOM * (dimensions / freedom) ** 2
+        added[stable:] += _NOISE_OF_RANDOM * (dimensions / freedom) ** 3
         covariance = scatter * (1.0 - alpha)
         covariance.diagonal().add_(added)
         factor, failed = torch.linalg.cholesky_ex(covariance)

@@ -100,7 +100,10 @@ def summarize(learner: Learner) -> Summary:
     """A learner in numbers."""
     seen, architecture = learner.inspect(), learner.architecture
     stored = {c.class_id: len(c.packed) for c in learner.stm.classes} if architecture is not None else {}
-    classes = sorted(learner.ltm.classes, key=lambda memory: memory.class_id)
+    voting = {c.class_id: (len(c.vectors), c.episode) for c in learner.ltm.classes}
+    known = learner.knowledge
+    single = {c.class_id: (len(c.features), int(c.episodes.max())) for c in known.episodic.classes} if known else {}
+    class_ids = sorted(known.class_ids if known else voting)
     return Summary(
         architecture=seen.architecture,
         episodes=seen.episodes,
@@ -111,13 +114,18 @@ def summarize(learner: Learner) -> Summary:
             stm_bytes=seen.stm_bytes,
             stm_bytes_limit=seen.stm_budget_bytes if learner.config.memory.replayed_episodes else 0,
             stm_entries=seen.stm_examples,
-            ltm_bytes=seen.ltm_bytes,
-            ltm_entries=seen.ltm_entries,
+            ltm_bytes=seen.ltm_bytes + seen.semantic_bytes + seen.episodic_bytes,
+            ltm_entries=seen.ltm_entries + sum(count for count, _ in single.values()),
             classes=len(seen.classes),
             stm_overhead_bytes=seen.stm_overhead_bytes,
         ),
         classes=tuple(
-            ClassSummary(learner.labels.label(m.class_id), len(m.vectors), stored.get(m.class_id, 0), m.episode)
-            for m in classes
+            ClassSummary(
+                learner.labels.label(class_id),
+                voting.get(class_id, (0, 0))[0] + single.get(class_id, (0, 0))[0],
+                stored.get(class_id, 0),
+                max(voting.get(class_id, (0, 0))[1], single.get(class_id, (0, 0))[1]),
+            )
+            for class_id in class_ids
         ),
     )
