@@ -33,7 +33,7 @@ _NEAR = 0.1
 """Distances below this are bent so that none is negative and none is lost."""
 
 _NOISE_OF_RANDOM = 0.1
-"""Variance added to random features where there are as many dimensions as examples; it falls with the cube of the latter."""
+"""Variance added to random features where there are as many dimensions as examples; it falls with the cube of these."""
 
 _NEGLIGIBLE = 1e-10
 """Axes along which class means vary by less than this share of the first axis are left out."""
