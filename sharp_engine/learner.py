@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sharp_engine.config import LearnerConfig
+from sharp_engine.config import ArchitectureConfig, LearnerConfig
 from sharp_engine.device import resolve_device
 from sharp_engine.errors import (
     ConfigError,
@@ -144,6 +144,19 @@ class Learner:
         normaliser = Normaliser(config, architecture.input_shape, self.device)
         dictionary = config.dictionary if architecture.kind == "dictionary" else None
         return Preprocessor(normaliser, self.device, backbone, dictionary, self.config.metric.enabled)
+
+    def reconfigure(self, config: LearnerConfig) -> None:
+        """Take other settings from here on. Those that the learner was built from must stay as they are.
+
+        Where pretrained weights came from may change: they are the learner's own by now.
+        """
+        for name in ("architecture", "memory", "metric", "seed", "device"):
+            old, new = getattr(self.config, name), getattr(config, name)
+            if name == "architecture":
+                old, new = _without_sources(old), _without_sources(new)
+            if old != new:
+                raise ConfigError(f"{name} cannot change once a learner is made")
+        self.config = config
 
     # ---- learning -----------------------------------------------------------------------------------------------
 
@@ -688,6 +701,12 @@ class Learner:
         if self.running is None:
             raise EpisodeStateError("no episode is in progress")
         return self.running
+
+
+def _without_sources(config: ArchitectureConfig) -> ArchitectureConfig:
+    """Without the places that weights were read from."""
+    backbone = None if config.backbone is None else replace(config.backbone, weights=None)
+    return replace(config, backbone=backbone, pretrained=None)
 
 
 def _folded(knowledge: Knowledge) -> Knowledge:

@@ -108,13 +108,13 @@ class Trainer:
         slices = self._examples.read(job.episode)
         x, y = joined(slices, job.input_shape), labels_of(slices, job.labels)
         learner = _resumed(job, self._device) or _begun(job, self._device)
-        _set_options(learner, learner.config.with_options({"stream.blurry": job.blurry}))
+        learner.reconfigure(learner.config.with_options({"stream.blurry": job.blurry}))
         observer = _Observer(job, learner, self._send)
         if learner.running is not None:
             report = learner.resume_episode(x, y, observer=observer, cancel=self._cancel)
         else:
             report = learner.learn_episode(x, y, observer=observer, cancel=self._cancel)
-        _set_options(learner, without_paths(learner.config))
+        learner.reconfigure(without_paths(learner.config))
         learner.save(job.out, pending=False)
         return Learned(job.episode, report, summarize(learner))
 
@@ -165,14 +165,6 @@ def _fraction(progress: Progress) -> float:
     done = progress.phases and (progress.phase - (progress.event != "phase-ended")) / progress.phases
     within = progress.epoch / progress.epochs / progress.phases if progress.epochs else 0.0
     return done + (within if progress.event == "epoch-ended" else 0.0)
-
-
-def _set_options(learner: Learner, config: engine.LearnerConfig) -> None:
-    """Give a learner another config for this episode, or for the file that it is saved to.
-
-    The engine has no call for it yet; this is the only place that changes a learner from outside.
-    """
-    learner.config = config
 
 
 def _begun(job: Job, device: str) -> Learner:
