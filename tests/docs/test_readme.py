@@ -21,13 +21,7 @@ def test_the_measured_tables_are_those_of_the_results(document: Path) -> None:
     assert measured_tables.rendered(text, measured_tables.load()) == text, "run `make readme`"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason="to be measured")) if name.startswith("learner-") else name
-        for name in TABLES
-    ],
-)
+@pytest.mark.parametrize("name", TABLES)
 def test_every_table_was_measured(name: str) -> None:
     assert TABLES[name](measured_tables.load()) != ""
 
