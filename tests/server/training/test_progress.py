@@ -67,7 +67,7 @@ def test_an_episode_that_only_the_metric_learns_has_no_phases_and_is_done_when_t
     assert [(report.phase, report.phases, report.fraction) for report in reports[1:]] == [(0, 0, 1.0)]
 
 
-def test_an_episode_that_the_network_learns_too_is_as_far_as_its_phases_when_the_metric_is_ready(tmp_path: Path) -> None:
+def test_when_the_metric_is_ready_an_episode_is_as_far_as_the_phases_of_the_network(tmp_path: Path) -> None:
     begun = replace(PROGRESS, event="metric-ready", phase=0, epoch=0, loss=None)
     found = observed(tmp_path, begun, replace(begun, phase=1, seconds=2.0))
     assert [(report.phase, report.phases, report.fraction) for report in found] == [(0, 2, 0.0), (1, 2, 0.5)]
