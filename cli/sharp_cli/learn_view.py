@@ -61,7 +61,8 @@ def describe(report: EpisodeReport) -> str:
     words = [report.state]
     progress = report.progress
     if report.state == "training" and progress is not None:
-        words.append(f"phase {progress.phase} of {progress.phases}")
+        if progress.phase:
+            words.append(f"phase {progress.phase} of {progress.phases}")
         if progress.loss is not None:
             words.append(f"loss {progress.loss:.3f}")
         if progress.examples_per_second:

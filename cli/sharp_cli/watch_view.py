@@ -78,7 +78,9 @@ def _head(status: LearnerStatus) -> Text:
 
 
 def _progress(episode: int, progress: Progress) -> Table:
-    words = [f"phase {progress.phase} of {progress.phases}", f"epoch {progress.epoch} of {progress.epochs}"]
+    words = []
+    if progress.phase:
+        words += [f"phase {progress.phase} of {progress.phases}", f"epoch {progress.epoch} of {progress.epochs}"]
     if progress.loss is not None:
         words.append(f"loss {progress.loss:.3f}")
     if progress.time_left is not None:

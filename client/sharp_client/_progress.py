@@ -22,7 +22,8 @@ def describe(report: EpisodeState) -> str:
         words.append(f"{report.closed.episodes_ahead} ahead")
     progress = report.progress
     if report.state == "training" and progress is not None:
-        words.append(f"phase {progress.phase}/{progress.phases}")
+        if progress.phase:
+            words.append(f"phase {progress.phase}/{progress.phases}")
         if progress.loss is not None:
             words.append(f"loss {progress.loss:.3f}")
         if progress.time_left is not None:

@@ -76,6 +76,7 @@ def test_a_stream_with_an_id_continues_after_what_is_durable(sharp: Sharp, serve
 
 def test_an_episode_that_is_parked_is_shown_and_fails_the_command(sharp: Sharp, tmp_path: Path) -> None:
     np.savez(tmp_path / "one.npz", x=np.eye(2, dtype=np.float32), y=np.array([0, 1]))
+    sharp("learner", "create", "lonely", "--preset", "sharp")
     done = sharp("learn", str(tmp_path / "one.npz"), "-l", "lonely")
     assert done.code == 1 and "no two examples share a class" in done.out
     parked = sharp("episode", "list", "--json").json()["episodes"]
@@ -198,7 +199,7 @@ def test_every_command_speaks_json_and_nothing_else_to_programs(sharp: Sharp, tm
         said.add(words[:2] if words[0] in GROUPS else words[:1])
         return done.lines()[-1]
 
-    run("learner", "create", "iris")
+    run("learner", "create", "iris", "--preset", "sharp")
     run("learn", "iris")
     run("learn", str(tmp_path / "lonely.npz"), "-l", "iris", code=1)
     for words in (("predict", str(tmp_path / "x.npy")), ("evaluate", "iris"), ("status",), ("watch", "--once"),
@@ -211,10 +212,10 @@ def test_every_command_speaks_json_and_nothing_else_to_programs(sharp: Sharp, tm
     run("snapshot", "delete", made)
     run("class", "forget", "setosa")
     run("snapshot", "import", str(tmp_path / "file"), "-l", "copy")
-    run("learn", str(tmp_path / "lonely.npz"), "-l", "copy", code=1)
-    run("episode", "retry", str(run("episode", "list", "-l", "copy")["episodes"][0]["episode"]), "-l", "copy")
-    run("serve", "--print-config")
     run("learner", "delete", "copy")
+    run("learn", str(tmp_path / "lonely.npz"), "-l", "iris", code=1)
+    run("episode", "retry", str(run("episode", "list", "-l", "iris")["episodes"][0]["episode"]), "-l", "iris")
+    run("serve", "--print-config")
     app = importlib.import_module("sharp_cli.main").app
     there: set[tuple[str, ...]] = {(command.name or command.callback.__name__,) for command in app.registered_commands}
     for group in app.registered_groups:

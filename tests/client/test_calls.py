@@ -245,6 +245,7 @@ def test_a_snapshot_damaged_on_its_way_leaves_no_file(harm: str, tmp_path: Path)
 def test_parked_episodes_are_listed_retried_and_discarded(way: str) -> None:
     with open_client(FakeServer(), way) as client:
         learner = client.learner("words")
+        learner.create(preset="sharp")
         for _ in range(2):
             with learner.learn() as stream:
                 stream.send(X[:2], Y[:2])

@@ -314,10 +314,12 @@ def test_a_job_run_again_from_the_start_knows_its_empty_marks() -> None:
 
 
 def test_a_parked_episode_raises_when_it_is_waited_for() -> None:
-    with FakeServer().client() as sharp, sharp.learner("digits").learn() as stream:
-        stream.send(np.eye(2, 3, dtype=np.float32), [0, 1])
-        with pytest.raises(sharp_client.EpisodeParkedError, match="no positive pair") as parked:
-            stream.end_episode().wait(5)
+    with FakeServer().client() as sharp:
+        sharp.create_learner("digits", preset="sharp")
+        with sharp.learner("digits").learn() as stream:
+            stream.send(np.eye(2, 3, dtype=np.float32), [0, 1])
+            with pytest.raises(sharp_client.EpisodeParkedError, match="no positive pair") as parked:
+                stream.end_episode().wait(5)
         assert parked.value.park_reason == "no_positive_pair"
 
 

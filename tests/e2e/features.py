@@ -43,9 +43,9 @@ def attempt(call: Callable[[], Any]) -> None:
         call()
 
 
-def teach(learner: Learner, classes: str = "ab") -> None:
+def teach(learner: Learner, classes: str = "ab", **overrides: str) -> None:
     """Create a learner and teach it one episode."""
-    learner.create(overrides=SETTINGS, seed=3)
+    learner.create(overrides={**SETTINGS, **overrides}, seed=3)
     with learner.learn() as stream:
         stream.send(*data(classes))
         stream.flush(WAIT)
@@ -92,6 +92,17 @@ def learning(sharp: Client, wire: Recorder, folder: Path) -> None:
     with pets.learn(stream_id="one") as stream:
         stream.send(*data("e"))
         stream.flush(WAIT)
+    pets.get()
+
+
+def thin_episodes(sharp: Client, wire: Recorder, folder: Path) -> None:
+    """Teach an episode of one class, and one without two examples of any class."""
+    pets = sharp.learner("thin")
+    teach(pets, "a")
+    with pets.learn(stream_id="one") as stream:
+        stream.send(np.eye(2, 12, dtype=np.float32), ["b", "c"])
+        stream.flush(WAIT)
+        stream.end_episode().wait(WAIT)
     pets.get()
 
 
@@ -239,9 +250,9 @@ def forgetting(sharp: Client, wire: Recorder, folder: Path) -> None:
 
 
 def parked_episodes(sharp: Client, wire: Recorder, folder: Path) -> None:
-    """An episode that can't be learned is parked, and discarded."""
+    """An episode that can't be learned is parked, and discarded: here, one without a pair and without a metric."""
     pets = sharp.learner("parked")
-    teach(pets)
+    teach(pets, **{"metric.enabled": "false"})
     with pets.learn(stream_id="one") as stream:
         stream.send(np.eye(2, 12, dtype=np.float32), ["b", "c"])
         stream.flush(WAIT)
@@ -269,6 +280,7 @@ def status(sharp: Client, wire: Recorder, folder: Path) -> None:
 FEATURES: tuple[Feature, ...] = (
     learners,
     learning,
+    thin_episodes,
     automatic_boundaries,
     order_of_answers,
     bad_batches,

@@ -124,6 +124,7 @@ def test_errors_of_the_server_come_as_their_exceptions(address: str) -> None:
         with pytest.raises(sharp_client.BackboneNeededError):
             with sharp.learner("large").learn() as stream:
                 stream.send(np.zeros((2, 3, 300, 300), np.uint8), ["a", "a"])
+        sharp.create_learner("lonely", preset="sharp")  # without a metric, an episode needs a pair
         with pytest.raises(sharp_client.EpisodeParkedError):
             with sharp.learner("lonely").learn() as stream:
                 stream.send(np.eye(2, 4, dtype=np.float32), [1, 2])

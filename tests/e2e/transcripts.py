@@ -30,7 +30,7 @@ PRESENT_FIELDS = frozenset(
     Opened.message_bytes_limit Opened.batch_examples_limit Snapshot.id Snapshot.size_bytes Snapshot.sha256
     DeleteSnapshotResponse.size_bytes ForgetClassResponse.ltm_entries ClassSummary.ltm_entries
     EpisodeParked.detail EpisodeParked.attempts ParkedEpisode.size_bytes Backlog.bytes_limit
-    ClassScore.vote_share ClassScore.distance NearMemory.distance ExportSnapshotResponse.chunk
+    ClassScore.distance NearMemory.distance ExportSnapshotResponse.chunk
     GetServerStatusResponse.version GetServerStatusResponse.device TrainerStatus.threads EpisodeStarted.attempts
     """.split()
 )
@@ -44,9 +44,10 @@ LEFT_OUT = frozenset(
     PredictResponse.time_in_compute Backlog.bytes Backlog.lag Backlog.streams LearnerStatus.layers
     Failure.message Failure.metadata GetServerStatusResponse.data_bytes GetServerStatusResponse.free_bytes
     GetServerStatusResponse.learners TrainerStatus.memory_bytes TrainerStatus.since TrainerStatus.restarts
+    ClassScore.vote_share
     """.split()
 )
-"""Fields that are not compared at all."""
+"""Fields that are not compared at all. A share may be 0 of a class far away, and a 0 is not on the wire."""
 
 COUNTED = frozenset({"PredictResponse.vote_shares", "PredictResponse.distances", "PredictResponse.novelties"})
 """Lists of which only the length is compared."""

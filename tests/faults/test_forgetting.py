@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from sharp.v1 import label_pb2, learner_admin_pb2, learning_pb2
 from sharp.v1 import snapshot_pb2 as snap
+from sharp_engine import Learner
+from sharp_engine.memory.packing import pack
 from tests.server.running import Server, answered, until
 
 FEATURES = 96
@@ -23,8 +26,9 @@ INPUTS: dict[str, Any] = {
     "memory__stm_bits": "8",
     "memory__stm_sparse": "false",
     "memory__stm_capacity": "60",
+    "metric__random_features": "64",
 }
-"""Short-term memory of a learner that replays inputs holds them byte for byte."""
+"""Short-term memory of a learner that replays inputs holds them byte for byte, in the learner's own scale."""
 
 
 def planted(label: str, count: int, seed: int) -> np.ndarray[Any, Any]:
@@ -37,11 +41,14 @@ def planted(label: str, count: int, seed: int) -> np.ndarray[Any, Any]:
     return x
 
 
-def files_with(data: Path, examples: np.ndarray[Any, Any]) -> set[str]:
-    """The files in which any sixteen bytes of these examples are found, as bytes or as numbers."""
+def files_with(data: Path, examples: np.ndarray[Any, Any], *learners: Learner) -> set[str]:
+    """The files in which any sixteen bytes of these examples are found, as bytes, as numbers or as memories."""
     needles = [row.tobytes()[i : i + 16] for row in examples for i in (8, 24, 40, 56, 72)]
     floats = (examples.astype(np.float32) / np.float32(255)).astype("<f4")
     needles += [row.tobytes()[i : i + 16] for row in floats for i in (32, 160)]
+    for learner in learners:
+        stored = [row.tobytes() for rows in as_memories(learner, examples) for row in rows]
+        needles += [row[i : i + 16] for row in stored for i in (8, 40)]
     found = set()
     for path in data.rglob("*"):
         if path.is_file():
@@ -49,6 +56,13 @@ def files_with(data: Path, examples: np.ndarray[Any, Any]) -> set[str]:
             if any(needle in content for needle in needles):
                 found.add(path.relative_to(data).as_posix())
     return found
+
+
+def as_memories(learner: Learner, examples: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """Examples as episodic memory and as short-term memory hold them."""
+    features = learner.preprocessor(torch.from_numpy(examples))
+    every = torch.ones(FEATURES, dtype=torch.bool)
+    return [features.half().numpy(), pack(features, 8, False, every).data.numpy().reshape(len(examples), FEATURES)]
 
 
 def forget(server: Server, learner: str, label: str, delete: bool) -> learner_admin_pb2.ForgetClassResponse:
@@ -77,12 +91,16 @@ def test_no_file_holds_a_forgotten_class_and_no_answer_names_it(serve: Callable[
     server.teach("f", two("a", "b", 0))
     everything = [planted("b", 20, seed) for seed in range(6)]
     b = np.concatenate(everything)
-    assert files_with(data, b), "the snapshot of a learner that replays inputs holds them, or this test can't fail"
+    [snapshot] = (data / "snapshots").rglob("*.safetensors")
+    f = Learner.load(snapshot)
+    for memories in as_memories(f, planted("b", 20, 0)):
+        assert any(row.tobytes() in snapshot.read_bytes() for row in memories), "or this test can't fail"
     questions = planted("b", 20, 0)
     assert answered(server.predict("f", questions)) == ["b"] * 20
 
     # Wherever a class can be: parked, waiting, being learned with a phase kept, open, and left behind by a crash.
-    with server.stream("f", "parked") as stream:
+    server.create("thin", **INPUTS, metric__enabled="false")  # an episode without a pair is parked then
+    with server.stream("thin", "parked") as stream:
         stream.send(planted("b", 1, 1), ["b"])
         stream.end()
         stream.wait_event("parked")
@@ -96,6 +114,7 @@ def test_no_file_holds_a_forgotten_class_and_no_answer_names_it(serve: Callable[
         stream.wait_ack()
         until(lambda: list((data / "work").glob("*.safetensors")), 120, "a phase of the episode is kept")
         os.kill(server.trainer_pid(), signal.SIGKILL)
+        long = Learner.load(next((data / "work").glob("*.safetensors")))
         uid = server.learner("long").uid
         for folder, name in (("work", f".{uid}-draft.safetensors"), (f"snapshots/{uid}", ".1.tmp")):
             (data / folder / name).write_bytes(planted("b", 20, 5).tobytes())
@@ -103,10 +122,12 @@ def test_no_file_holds_a_forgotten_class_and_no_answer_names_it(serve: Callable[
         assert files_with(data, planted("b", 20, 4)) and files_with(data, planted("b", 1, 1))
         done = forget(server, "long", "b", delete=False)
         assert done.journal_examples == 60 and not done.snapshots_holding
+    gone = forget(server, "thin", "b", delete=False)
+    assert gone.journal_examples == 1 and list(gone.discarded_episodes) == [1]
     kept = forget(server, "f", "b", delete=False)
-    assert kept.journal_examples == 1 and list(kept.discarded_episodes) == [2]
+    assert kept.ltm_entries and kept.stm_entries
     listed = {f"snapshots/{server.learner('f').uid}/{row.id}.safetensors" for row in kept.snapshots_holding}
-    assert files_with(data, b) == listed and len(listed) == 1
+    assert files_with(data, b, f, long) == listed and len(listed) == 1
     assert "b" not in answered(server.predict("f", questions))
 
     # Restoring what still holds it forgets it again, before and after a restart, unless asked otherwise.
@@ -123,10 +144,10 @@ def test_no_file_holds_a_forgotten_class_and_no_answer_names_it(serve: Callable[
     # With the snapshots that hold it deleted, nothing does, and what was under way is learned without it.
     gone = forget(server, "f", "b", delete=True)
     assert gone.snapshots_deleted and not gone.snapshots_holding
-    assert files_with(data, b) == set()
+    assert files_with(data, b, f, long) == set()
     assert "b" not in answered(server.predict("f", questions))
     with server.stream("long", "under-way", boundaries=learning_pb2.BOUNDARIES_EXPLICIT) as stream:
         assert stream.opened.open_examples == 0
     until(lambda: server.learner("long").status.model_version or server.learner("long").status.backlog.episodes_parked)
-    assert files_with(data, b) == set()
+    assert files_with(data, b, f, long) == set()
     assert "Traceback" not in server.log.read_text()

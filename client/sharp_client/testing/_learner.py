@@ -21,6 +21,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 KEPT = 5
 """Automatic snapshots that are kept, as by a server of default settings."""
 
+PHASES = 2
+"""Phases of an episode that the fake pretends to train a network on."""
+
 UNITS = 96
 """Units of the one layer that the fake pretends to have; each episode takes a twelfth of them."""
 
@@ -78,7 +81,7 @@ class FakeLearner:
     def close_episode(
         self, stream: FakeStream, last_sequence: int, closed_by: episode_pb2.ClosedBy.ValueType
     ) -> list[episode_pb2.EpisodeEvent]:
-        """Close the open episode of a stream and learn it, or park it if it has no two examples of one class."""
+        """Close the open episode of a stream and learn it, or park it if it can't be learned."""
         episode = stream.open
         if episode is None:
             return []
@@ -93,7 +96,7 @@ class FakeLearner:
             classes=len(set(episode.y)),
         )
         events = [episode_pb2.EpisodeEvent(episode=episode.number, closed=closed)]
-        if len(set(episode.y)) == len(episode.y):
+        if not self._has_metric() and len(set(episode.y)) == len(episode.y):
             parked = episode_pb2.EpisodeParked(
                 reason=episode_pb2.PARK_REASON_NO_POSITIVE_PAIR, detail="no two examples share a class", attempts=1
             )
@@ -107,7 +110,7 @@ class FakeLearner:
             )
             listed.park_time.GetCurrentTime()
             self.parked[episode.number] = (listed, episode)
-            events += [self._started(episode), episode_pb2.EpisodeEvent(episode=episode.number, parked=parked)]
+            events += [self._started(episode, PHASES), episode_pb2.EpisodeEvent(episode=episode.number, parked=parked)]
         else:
             events += self.learn(episode)
         self.record(episode, events)
@@ -134,12 +137,15 @@ class FakeLearner:
             self.forgotten.discard(label)
         self.model_version += 1
         self.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
-        progress = episode_pb2.Progress(phase=2, phases=2, epoch=1, epochs=1, loss=0.25, fraction=0.5)
+        phases = PHASES if self._trains(episode) else 0
+        progress = episode_pb2.Progress(fraction=1.0)
+        if phases:
+            progress = episode_pb2.Progress(phase=phases, phases=phases, epoch=1, epochs=1, loss=0.25, fraction=0.5)
         statistics = episode_pb2.EpisodeStatistics(
             examples=len(episode.y),
             classes=encode_labels(list(dict.fromkeys(episode.y))),
             new_classes=encode_labels(new),
-            phase_losses=[0.5, 0.25],
+            phase_losses=[0.5, 0.25][:phases],
             layers=self.layers(),
             memories=self.memories(),
         )
@@ -147,14 +153,25 @@ class FakeLearner:
             model_version=self.model_version, statistics=statistics, episodes_learned=self.episodes_learned
         )
         return [
-            self._started(episode),
+            self._started(episode, phases),
             episode_pb2.EpisodeEvent(episode=episode.number, progress=progress),
             episode_pb2.EpisodeEvent(episode=episode.number, learned=learned),
         ]
 
-    def _started(self, episode: Episode) -> episode_pb2.EpisodeEvent:
-        started = episode_pb2.EpisodeStarted(attempt=1, attempts=3, phase=1, phases=2, examples=len(episode.y))
+    def _started(self, episode: Episode, phases: int) -> episode_pb2.EpisodeEvent:
+        started = episode_pb2.EpisodeStarted(
+            attempt=1, attempts=3, phase=min(1, phases), phases=phases, examples=len(episode.y)
+        )
         return episode_pb2.EpisodeEvent(episode=episode.number, started=started)
+
+    def _has_metric(self) -> bool:
+        """Whether it pretends to have a learned metric, which learns any episode, as the default preset has."""
+        enabled = self.config.overrides.get("metric.enabled")
+        return enabled == "true" if enabled else self.config.preset in ("", "default")
+
+    def _trains(self, episode: Episode) -> bool:
+        """Whether it pretends to train a network: with a learned metric, on pairs of several classes only."""
+        return not self._has_metric() or 1 < len(set(episode.y)) < len(episode.y)
 
     def require_classes(self) -> None:
         """Refuse to answer before anything was learned."""

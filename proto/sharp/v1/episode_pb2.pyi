@@ -64,7 +64,9 @@ class _ParkReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ParkReason
     PARK_REASON_OUT_OF_MEMORY: _ParkReason.ValueType  # 2
     """Training needed more memory than there is."""
     PARK_REASON_NO_POSITIVE_PAIR: _ParkReason.ValueType  # 3
-    """There is nothing to learn from: no two of its examples share a class, so no anchor has a positive."""
+    """There is nothing to learn from: no two of its examples share a class, so no anchor has a positive.
+    Only for learners without a learned metric, such as those of the preset "sharp".
+    """
     PARK_REASON_SILENT_NETWORK: _ParkReason.ValueType  # 4
     """No output unit responds to its examples, so there is nothing to train."""
     PARK_REASON_TRAINER_DIED: _ParkReason.ValueType  # 5
@@ -82,7 +84,9 @@ PARK_REASON_NON_FINITE_LOSS: ParkReason.ValueType  # 1
 PARK_REASON_OUT_OF_MEMORY: ParkReason.ValueType  # 2
 """Training needed more memory than there is."""
 PARK_REASON_NO_POSITIVE_PAIR: ParkReason.ValueType  # 3
-"""There is nothing to learn from: no two of its examples share a class, so no anchor has a positive."""
+"""There is nothing to learn from: no two of its examples share a class, so no anchor has a positive.
+Only for learners without a learned metric, such as those of the preset "sharp".
+"""
 PARK_REASON_SILENT_NETWORK: ParkReason.ValueType  # 4
 """No output unit responds to its examples, so there is nothing to train."""
 PARK_REASON_TRAINER_DIED: ParkReason.ValueType  # 5
@@ -255,7 +259,7 @@ class EpisodeStarted(_message.Message):
     phase: _builtins.int
     """The phase it starts with, from 1; more than 1 where it continues after the last finished phase."""
     phases: _builtins.int
-    """Phases in all."""
+    """Phases in all. 0: the network does not train on it, the learned metric takes it in alone."""
     examples: _builtins.int
     """Examples it holds."""
     def __init__(

@@ -173,7 +173,7 @@ def forget_in(learner: Learner, labels: list[Label]) -> list[Label]:
     """Forget classes; returns those that memories held. An episode in progress is given up."""
     if learner.running is not None:
         learner.abandon_episode()
-    held = {learner.labels.label(memory.class_id) for memory in learner.ltm.classes}
+    held = set(learner.inspect().classes)
     gone = []
     for label in labels:
         try:

@@ -210,7 +210,7 @@ class Importing:
             name=name,
             version=learner.episodes,
             episodes=learner.episodes,
-            classes=json.dumps([learner.labels.label(memory.class_id) for memory in learner.ltm.classes]),
+            classes=json.dumps(learner.inspect().classes),
             origin="imported",
             size=offer.size_bytes,
             sha256=digest,

@@ -77,5 +77,4 @@ def _open(file: Path, origin: str, version: int) -> tuple[FoundSnapshot, Learner
         learner = Learner.load(file, device="cpu")
     except SharpError:
         return FoundSnapshot(*facts), None  # whoever takes it up finds it damaged, and says so
-    held = tuple(learner.labels.label(memory.class_id) for memory in learner.ltm.classes)
-    return FoundSnapshot(*facts, learner.episodes, held, True), learner
+    return FoundSnapshot(*facts, learner.episodes, learner.inspect().classes, True), learner

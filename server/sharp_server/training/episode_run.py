@@ -46,7 +46,9 @@ log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_REPORTS = 0.3
 _SECONDS_BETWEEN_RETURNS = 10.0
 """Freed memory is given back after an episode, but not after each of many small ones: it would be asked for again."""
-_REPORTED = ("step", "phase-started", "phase-ended", "epoch-ended")
+_REPORTED = ("metric-ready", "step", "phase-started", "phase-ended", "epoch-ended")
+_BETWEEN_PHASES = ("metric-ready", "phase-ended")
+"""Events at which the phase that they name is finished."""
 
 
 class Trainer:
@@ -110,10 +112,13 @@ class Trainer:
         learner = _resumed(job, self._device) or _begun(job, self._device)
         learner.reconfigure(learner.config.with_options({"stream.blurry": job.blurry}))
         observer = _Observer(job, learner, self._send)
-        if learner.running is not None:
-            report = learner.resume_episode(x, y, observer=observer, cancel=self._cancel)
-        else:
-            report = learner.learn_episode(x, y, observer=observer, cancel=self._cancel)
+        try:
+            if learner.running is not None:
+                report = learner.resume_episode(x, y, observer=observer, cancel=self._cancel)
+            else:
+                report = learner.learn_episode(x, y, observer=observer, cancel=self._cancel)
+        finally:
+            observer.say_started(0, learner.config.training.phases)  # also of an episode that was refused at once
         learner.reconfigure(without_paths(learner.config))
         learner.save(job.out, pending=False)
         return Learned(job.episode, report, summarize(learner))
@@ -124,14 +129,19 @@ class _Observer:
 
     def __init__(self, job: Job, learner: Learner, send: Callable[[Report], None]) -> None:
         self._job, self._learner, self._send = job, learner, send
-        running, phases = learner.running, learner.config.training.phases
-        self._seconds_before = running.seconds if running is not None else 0.0
+        self._seconds_before = learner.running.seconds if learner.running is not None else 0.0
+        self._started = False
         self._examples = 0
         self._last = 0.0
-        begun_at = running.phases_done if running is not None else 0
-        send(Started(job.episode, min(begun_at + 1, phases), phases))
+
+    def say_started(self, phases_done: int, phases: int) -> None:
+        """Tell the front, once, with which of how many phases the episode begins: none, if only the metric learns."""
+        if not self._started:
+            self._started = True
+            self._send(Started(self._job.episode, min(phases_done + 1, phases), phases))
 
     def __call__(self, progress: Progress) -> None:
+        self.say_started(progress.phase, progress.phases)
         if progress.event == "phase-ended":
             _keep(self._job, self._learner, progress.phase)
             self._send(PhaseDone(self._job.episode, summarize_layers(self._learner)))
@@ -162,7 +172,9 @@ def _fraction(progress: Progress) -> float:
     """How much of the episode is done: by time where that is known, else by phases and epochs."""
     if progress.seconds_left is not None and progress.seconds + progress.seconds_left > 0:
         return progress.seconds / (progress.seconds + progress.seconds_left)
-    done = progress.phases and (progress.phase - (progress.event != "phase-ended")) / progress.phases
+    if not progress.phases:  # only the metric learns it, and is done with it
+        return float(progress.event == "metric-ready")
+    done = (progress.phase - (progress.event not in _BETWEEN_PHASES)) / progress.phases
     within = progress.epoch / progress.epochs / progress.phases if progress.epochs else 0.0
     return done + (within if progress.event == "epoch-ended" else 0.0)
 

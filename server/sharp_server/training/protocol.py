@@ -90,6 +90,7 @@ class Started:
     episode: int
     phase: int
     phases: int
+    """Phases in all; 0: the network does not learn it, only the metric does."""
 
 
 @dataclass(frozen=True)

@@ -301,6 +301,28 @@ def test_an_episode_under_way_goes_on_without_the_forgotten_class(shared: Server
     assert not list((shared.folder / "data" / "work").glob("*.safetensors"))
 
 
+def test_a_class_that_only_the_metric_knows_is_forgotten_like_any_other(shared: Server) -> None:
+    shared.create("metric-knows")
+    shared.teach("metric-knows", blobs("ab"), blobs("c"))  # the network does not train on a single class
+    x, _ = blobs("c", seed=5, each=3)
+    assert answered(shared.predict("metric-knows", x)) == ["c"] * 3
+    kept = shared.admin.CreateSnapshot(snap.CreateSnapshotRequest(learner="metric-knows")).snapshot
+    _, content = export(shared, "metric-knows")
+    brought = bring(shared, "metric-knows-copy", content)
+    for learner, holds in (("metric-knows", kept), ("metric-knows-copy", brought.snapshot)):
+        assert sorted(holds.classes.texts.values) == list("abc")
+        done = forget(shared, learner, "c")
+        assert done.ltm_entries > 0 and done.stm_entries == 0
+        assert holds.id in {s.id for s in done.snapshots_holding}
+        assert "c" not in answered(shared.predict(learner, x))
+        assert {c.label.text for c in shared.learner(learner).classes} == {"a", "b"}
+        back = shared.admin.RestoreSnapshot(snap.RestoreSnapshotRequest(learner=learner, snapshot_id=holds.id))
+        assert list(back.classes_forgotten.texts.values) == ["c"]
+        assert "c" not in answered(shared.predict(learner, x))
+        assert forget(shared, learner, "c", delete=True).snapshots_deleted
+        assert not [s for s in snapshots(shared, learner) if "c" in s.classes.texts.values]
+
+
 def test_forgetting_the_last_class_leaves_nothing_to_answer_with(shared: Server) -> None:
     shared.create("last")
     shared.teach("last", blobs("a"))

@@ -251,7 +251,7 @@ def _value(text: str) -> Any:
 
 
 def test_an_episode_that_cannot_be_learned_is_parked_and_an_operator_decides(shared: Server) -> None:
-    shared.create("parked")
+    shared.create("parked", metric__enabled="false")  # an episode needs a pair of one class then
     x, _ = blobs("abcdef", each=1)
     with shared.stream("parked") as stream:
         for _ in range(2):
@@ -281,7 +281,7 @@ def test_an_episode_that_cannot_be_learned_is_parked_and_an_operator_decides(sha
 
 
 def test_a_loss_that_is_not_finite_is_tried_again_and_then_parked(shared: Server) -> None:
-    shared.create("explodes", training__learning_rate="1e30")
+    shared.create("explodes", training__learning_rate="1e30", metric__enabled="false")
     with shared.stream("explodes") as stream:
         stream.send(*blobs("ab"))
         stream.end()
@@ -292,6 +292,23 @@ def test_a_loss_that_is_not_finite_is_tried_again_and_then_parked(shared: Server
     assert events[-1].parked.attempts == 3
     with refused("NOTHING_LEARNED"):
         shared.predict("explodes", blobs("a", each=1)[0])
+
+
+def test_what_the_network_cannot_learn_or_never_sees_is_known_by_the_metric(shared: Server) -> None:
+    shared.create("metric-alone", training__learning_rate="1e30")
+    shared.teach("metric-alone", blobs("ab"))  # the loss is not finite
+    with shared.stream("metric-alone", "thin") as stream:
+        for x, y in (blobs("c"), blobs("def", each=1)):  # one class only, then no two examples of one class
+            stream.send(x, y)
+            stream.end()
+        stream.close()
+        events = list(stream.events())
+    started = [event.started for event in events if event.HasField("started")]
+    assert [(event.phase, event.phases) for event in started] == [(0, 0), (0, 0)]
+    assert [event.learned.model_version for event in events if event.HasField("learned")] == [2, 3]
+    assert {event.progress.fraction for event in events if event.HasField("progress")} <= {1.0}
+    for x, y in (blobs("abc", seed=7, each=3), blobs("def", each=1)):
+        assert answered(shared.predict("metric-alone", x)) == y
 
 
 def test_at_the_byte_limit_a_producer_waits_or_is_refused(serve: Callable[..., Server]) -> None:

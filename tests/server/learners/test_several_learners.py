@@ -104,7 +104,8 @@ def test_every_figure_that_an_operator_needs_is_measured(server: Server) -> None
         server.create(name, training__min_steps=steps)
     x, y = blobs("ab")
     server.teach("measured", (x, y))
-    with server.stream("measured", "lonely") as stream:
+    server.create("lonely", metric__enabled="false")  # it needs a pair of one class
+    with server.stream("lonely") as stream:
         stream.send(np.eye(2, 12, dtype=np.float32), ["a", "b"])
         stream.end()
         stream.wait_event("parked")
@@ -130,7 +131,8 @@ def test_every_figure_that_an_operator_needs_is_measured(server: Server) -> None
     assert risen("sharp_examples_learned_total") == len(x) and risen("sharp_examples_ingested_total") == 4 * len(x) + 2
     states = {state: found[f'sharp_episodes{{learner="measured",state="{state}"}}'] for state in
               ("waiting", "training", "parked", "learned")}  # fmt: skip
-    assert states == {"waiting": 0, "training": 0, "parked": 1, "learned": 1}
+    assert states == {"waiting": 0, "training": 0, "parked": 0, "learned": 1}
+    assert found['sharp_episodes{learner="lonely",state="parked"}'] == 1
     assert found['sharp_episodes{learner="slow",state="waiting"}'] == 2
     assert found['sharp_episodes{learner="slow",state="training"}'] == 1
     assert found['sharp_lag_examples{learner="slow"}'] == 3 * len(x) and found['sharp_lag_seconds{learner="slow"}'] > 0

@@ -28,7 +28,7 @@ def job(folder: Path) -> Job:
 def observed(folder: Path, *progress: Progress) -> list[Progressed]:
     reports: list[Any] = []
     observer = _Observer(job(folder), Learner(preset("default")), reports.append)
-    for step in progress:
+    for step in (replace(PROGRESS, event="episode-started", phase=0), *progress):
         observer._last = 0.0
         observer(step)
     assert isinstance(reports[0], Started)
@@ -55,6 +55,22 @@ def test_the_fraction_goes_by_time_where_that_is_known_and_by_phases_else(tmp_pa
         replace(PROGRESS, seconds=3.0, seconds_left=1.0),
     )
     assert [report.fraction for report in found] == [0.5, 0.75, 0.75]
+
+
+def test_an_episode_that_only_the_metric_learns_has_no_phases_and_is_done_when_the_metric_is(tmp_path: Path) -> None:
+    reports: list[Any] = []
+    observer = _Observer(job(tmp_path), Learner(preset("default")), reports.append)
+    nothing = replace(PROGRESS, event="episode-started", phase=0, phases=0, epoch=0, epochs=0, loss=None)
+    for event in ("episode-started", "metric-ready", "episode-learned"):
+        observer(replace(nothing, event=event))
+    assert reports[0] == Started(7, 0, 0)
+    assert [(report.phase, report.phases, report.fraction) for report in reports[1:]] == [(0, 0, 1.0)]
+
+
+def test_when_the_metric_is_ready_an_episode_is_as_far_as_the_phases_of_the_network(tmp_path: Path) -> None:
+    begun = replace(PROGRESS, event="metric-ready", phase=0, epoch=0, loss=None)
+    found = observed(tmp_path, begun, replace(begun, phase=1, seconds=2.0))
+    assert [(report.phase, report.phases, report.fraction) for report in found] == [(0, 2, 0.0), (1, 2, 0.5)]
 
 
 def test_a_learner_adds_the_counts_up() -> None:
