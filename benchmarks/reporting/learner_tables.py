@@ -28,13 +28,13 @@ def markdown(group: str, results: Sequence[Result]) -> str:
     """The table of a group for the documents."""
     quoted = [result for result in results if result.get("learner") == group and result["settings"]["for_the_record"]]
     table = GROUPS[group]
-    return markdown_table(table.columns, [row for result in _in_order(quoted) for row in table.rows(result)])
+    return markdown_table(table.columns, [row for result in in_order(quoted) for row in table.rows(result)])
 
 
 _ORDER = ("mnist", "fashion-mnist", "cifar10", "cifar100", "banking77", "digits", "letters")
 
 
-def _in_order(results: Sequence[Result]) -> list[Result]:
+def in_order(results: Sequence[Result]) -> list[Result]:
     """As the data sets are usually told; cases with a longer name of the same set follow it."""
 
     def place(result: Result) -> tuple[int, str]:

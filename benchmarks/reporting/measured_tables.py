@@ -70,10 +70,12 @@ def rendered(text: str, results: Results) -> str:
 def headline(results: Results) -> str:
     """The figures that a newcomer asks for first, one line each."""
     rows: list[Row] = []
-    for run in _accuracy_runs(results):
-        settings = run["settings"]
-        if settings["preset"] == "default" and run["published"]:
-            rows.append((f"accuracy in %: {_scenario(settings)}", _measured(run), f"SHARP in the paper: {_paper(run)}"))
+    for run in learner_tables.in_order([result for result in results if result.get("learner") == "sequences"]):
+        mean, std, seeds = run["mean"]["accuracy"], run["std"]["accuracy"], len(run["seeds"])
+        measured = f"**{100 * mean:.1f}** ± {100 * std:.1f} ({seeds} seed{'s' if seeds > 1 else ''})"
+        at_once = run["everything_at_once"]
+        beside = "–" if at_once is None else f"the paper's network, everything at once: {100 * at_once:.1f}"
+        rows.append((f"class by class, in %: {run['title']}", measured, beside))
     for result in results:
         for figure in result.get("training", ()):
             if "episodes" in figure["name"]:
@@ -245,10 +247,6 @@ def _accuracy_runs(results: Results) -> Results:
     known = list(_NAMES)
     runs = [result for result in results if "average_accuracy" in result and not result["settings"]["validate"]]
     return sorted(runs, key=lambda run: known.index(run["settings"]["dataset"]) if run["published"] else len(known))
-
-
-def _paper(run: dict[str, Any]) -> str:
-    return _published(run["published"].get("SHARP"))
 
 
 def _slope(trace: dict[str, Any]) -> str:
