@@ -119,13 +119,14 @@ def test_a_table_without_results_says_so(tmp_path: Path) -> None:
 
 
 def test_the_headline_names_accuracy_speed_and_kills_once_each(run: dict[str, Any]) -> None:
-    measured = {"learner": "sequences", "mean": {"accuracy": 0.9905}, "std": {"accuracy": 0.0004}, "seeds": [0, 1, 2]}
+    measured = {"learner": "sequences", "mean": {"accuracy": 0.991}, "std": {"accuracy": 0.0004}, "seeds": [0, 1, 2]}
     mnist = {**measured, "case": "mnist", "title": "MNIST, 5 × 2", "everything_at_once": 0.98}
     digits = {**measured, "case": "digits", "title": "digits, 5 × 2", "everything_at_once": None, "seeds": [0]}
     crash = {"survived": 5, "kills": {"server": 3, "trainer": 2}}
     assert measured_tables.headline([digits, run, mnist, crash]).splitlines()[2:] == [
-        "| class by class, in %: MNIST, 5 × 2 | **99.0** ± 0.0 (3 seeds) | the paper's network, everything at once: 98.0 |",
-        "| class by class, in %: digits, 5 × 2 | **99.0** ± 0.0 (1 seed) | – |",
+        "| class by class, in %: MNIST, 5 × 2 | **99.1** ± 0.0 (3 seeds) "
+        "| the paper's network, everything at once: 98.0 |",
+        "| class by class, in %: digits, 5 × 2 | **99.1** ± 0.0 (1 seed) | – |",
         "| kills survived without loss | 5 of 5 | the same weights, bit for bit, as undisturbed |",
     ]
 
