@@ -17,6 +17,9 @@ from torch import Tensor
 _ENOUGH = 20
 """From so many examples on, every feature has a mean and a deviation of its own."""
 
+_OTHER_UNITS = 100.0
+"""Features whose sizes differ by more than this are in different units."""
+
 _CONSTANT = 1e-6
 """A feature whose deviation is smaller than this share of its size counts as constant."""
 
@@ -44,13 +47,18 @@ class Scale:
 def learn_scale(features: Tensor) -> Scale:
     """A scale from features (n, features) of whatever number of examples.
 
-    Few examples say nothing of each feature by itself: they give one deviation for all, and no mean.
+    Few examples say little of each feature by itself: they give no mean, and one deviation for all, unless features are
+    of such different sizes that they must be in different units.
     """
     device, features = features.device, features.to("cpu", torch.float64)  # no square may overflow
     size = features.square().mean().sqrt()
     fallback = size if float(size) > 0 else torch.ones_like(size)
     if len(features) < _ENOUGH:
-        return _scale(torch.zeros_like(features[0]), fallback.expand(features.shape[1]), device)
+        sizes = features.square().mean(0).sqrt()
+        deviation, shown = fallback.expand(len(sizes)), sizes[sizes > 0]
+        if len(shown) and float(shown.quantile(0.9)) > _OTHER_UNITS * float(shown.quantile(0.1)):
+            deviation = torch.where(sizes > 0, sizes, shown.median())
+        return _scale(torch.zeros_like(sizes), deviation, device)
     mean, deviation = features.mean(0), features.std(0)
     varies = deviation > _CONSTANT * features.abs().amax(0)
     if bool(varies.any()):

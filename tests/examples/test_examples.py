@@ -23,8 +23,8 @@ FOLDER = Path(__file__).parents[2] / "examples"
 COLOURS = {"brick": (200, 60, 40), "grass": (60, 180, 60), "night": (20, 20, 60), "sand": (220, 200, 140)}
 SMALL_IMAGES = {
     **SMALL,
-    "architecture.kind": "vgg-small",
-    "architecture.layers": '[{"kind": "conv", "units": 8, "pool": true}, {"kind": "linear", "units": 40}]',
+    "architecture.kind": "dictionary",
+    "architecture.layers": '[{"kind": "linear", "units": 40}]',
 }
 
 

@@ -57,7 +57,7 @@ def parked_and_gone_on(
 
 
 def test_a_loss_that_becomes_infinite_parks_the_episode(server: Server) -> None:
-    server.create("infinite", training__learning_rate="1e38")
+    server.create("infinite", training__learning_rate="1e38", metric__enabled="false")
     with server.stream("infinite") as stream:
         stream.send(*blobs("ab"))
         stream.end()
@@ -70,7 +70,7 @@ def test_a_loss_that_becomes_infinite_parks_the_episode(server: Server) -> None:
 
 
 def test_an_error_of_the_engine_parks_the_episode(server: Server) -> None:
-    server.create("silent")
+    server.create("silent", metric__enabled="false")
     x, y = blobs("ab", seed=1)
     parked = parked_and_gone_on(server, "silent", (x * 0, y), blobs("cd"))
     assert parked.reason == episode_pb2.PARK_REASON_SILENT_NETWORK
