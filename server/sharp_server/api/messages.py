@@ -88,7 +88,8 @@ def _architecture(served: ServedLearner) -> str:
     if served.input_shape is None:
         return ""
     try:
-        return resolve_architecture(served.config.architecture, served.input_shape).describe()
+        config = served.config
+        return resolve_architecture(config.architecture, served.input_shape, config.metric.enabled).describe()
     except ConfigError:
         return ""
 

@@ -125,7 +125,7 @@ def check_architecture(config: engine.LearnerConfig, shape: tuple[int, ...]) -> 
             largest=largest,
         )
     try:
-        resolve_architecture(architecture, shape)
+        resolve_architecture(architecture, shape, config.metric.enabled)
     except engine.ConfigError as error:
         raise _invalid("architecture", list(shape), redact(error)) from None
 
