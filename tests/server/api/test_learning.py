@@ -30,12 +30,12 @@ def test_a_learner_made_by_the_first_stream_takes_its_shape_from_the_first_batch
 
 
 @pytest.mark.parametrize(
-    ("shape", "architecture"), [((3, 2, 2), "mlp"), ((1, 28, 28), "conv-small"), ((3, 32, 32), "vgg-small")]
+    ("shape", "architecture"), [((3, 2, 2), "mlp"), ((1, 28, 28), "dictionary"), ((3, 32, 32), "dictionary")]
 )
 def test_a_learner_without_configuration_takes_a_fitting_architecture(
     shape: tuple[int, ...], architecture: str, shared: Server
 ) -> None:
-    name = f"fits-{architecture}"
+    name = f"fits-{architecture}-{shape[-1]}"
     with shared.stream(name, create_if_missing=True) as stream:
         stream.send(np.zeros((2, *shape), np.uint8), [1, 1])
         stream.wait_ack()
