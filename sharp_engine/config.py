@@ -283,7 +283,7 @@ class MetricConfig:
     """Variance between classes along directions that no class has used yet, as a share of the mean over all."""
     few_losses: float = 0.04
     """A class gains a bonus while it has few examples, as large as can be with this share of the examples of well-known
-    classes lost to it. More finds more of what has just been taught; 0 gives no bonus."""
+    classes lost to it: more finds more of what has just been taught. 0: none may be lost."""
     kernel_width: float = 0.1
     """How far a correction reaches, in cosine distance."""
     representatives: int = 20
