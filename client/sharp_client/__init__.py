@@ -149,6 +149,7 @@ from ._reasons import (
     TooManySnapshotsError,
     TooManyStreamsError,
     UnexpectedMessageError,
+    ValuesOutOfRangeError,
     VersionNotFoundError,
     VersionNotReachedError,
 )
@@ -287,6 +288,7 @@ __all__ = [
     "UnavailableError",
     "UnexpectedMessageError",
     "UnsupportedError",
+    "ValuesOutOfRangeError",
     "VersionNotFoundError",
     "VersionNotReachedError",
     "check_batch",

@@ -35,7 +35,9 @@ class PredictRequest(_message.Message):
     NOVELTY_FIELD_NUMBER: _builtins.int
     MIN_MODEL_VERSION_FIELD_NUMBER: _builtins.int
     learner: _builtins.str
-    """Name of the learner. Required."""
+    """Name of the learner. Empty: the only one that the server has, named in the answer; NOT_FOUND LEARNER_NOT_FOUND if
+    it has none or several.
+    """
     top_k: _builtins.int
     """How many of the best classes to return for each example, best first. 0: none but the label itself.
     More than the learner knows: all it knows. More than the server's limit: RESOURCE_EXHAUSTED TOO_MANY_RESULTS.
@@ -87,10 +89,13 @@ class PredictResponse(_message.Message):
     EPISODES_LEARNED_FIELD_NUMBER: _builtins.int
     TIME_IN_QUEUE_FIELD_NUMBER: _builtins.int
     TIME_IN_COMPUTE_FIELD_NUMBER: _builtins.int
+    LEARNER_FIELD_NUMBER: _builtins.int
     model_version: _builtins.int
     """The version that answered."""
     episodes_learned: _builtins.int
     """Episodes that this version has learned."""
+    learner: _builtins.str
+    """The learner that answered, where the request names none. Empty: the one of the request."""
     @_builtins.property
     def labels(self) -> _label_pb2.Labels:
         """The label of each example: the class that won the vote of the memories; of a tie, the one with the nearest memory.
@@ -137,10 +142,11 @@ class PredictResponse(_message.Message):
         episodes_learned: _builtins.int = ...,
         time_in_queue: _duration_pb2.Duration | None = ...,
         time_in_compute: _duration_pb2.Duration | None = ...,
+        learner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "time_in_compute", b"time_in_compute", "time_in_queue", b"time_in_queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "distances", b"distances", "episodes_learned", b"episodes_learned", "labels", b"labels", "model_version", b"model_version", "novelties", b"novelties", "time_in_compute", b"time_in_compute", "time_in_queue", b"time_in_queue", "vote_shares", b"vote_shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "distances", b"distances", "episodes_learned", b"episodes_learned", "labels", b"labels", "learner", b"learner", "model_version", b"model_version", "novelties", b"novelties", "time_in_compute", b"time_in_compute", "time_in_queue", b"time_in_queue", "vote_shares", b"vote_shares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
