@@ -16,6 +16,7 @@ from sharp_client import (
     BackboneNeededError,
     ConfigInvalidError,
     LearnerExistsError,
+    LearnerNotFoundError,
     RoleMissingError,
     SharpError,
     UnavailableError,
@@ -40,6 +41,7 @@ _HELP: tuple[tuple[type[Exception], str], ...] = (
                           "with --set to `sharp learner create`"),
     (ConfigInvalidError, "settings are given with --set KEY=VALUE to `sharp learner create`"),
     (LearnerExistsError, "name another one with --learner"),
+    (LearnerNotFoundError, "learners are named with --learner, and listed by `sharp learner list`"),
 )  # fmt: skip
 """What may help, by kind of failure; the first that fits."""
 
@@ -63,6 +65,8 @@ def explain(error: Exception, address: str) -> str:
         text = _no_connection(text, address)
     elif isinstance(error, SharpError):
         help_text = next((words for kind, words in _HELP if isinstance(error, kind)), "")
+        if "backbone" in error.metadata.get("setting", ""):
+            help_text = "--backbone and --weights say which"
         text += f" ({help_text})" if help_text else ""
     elif isinstance(error, OSError) and not isinstance(error, SharpError):
         text = f"{error.strerror or text}{f': {error.filename}' if error.filename else ''}"

@@ -54,7 +54,7 @@ def predict(
     asked: dict[str, Any] = {"top_k": top, "novelty": novelty, "min_model_version": min_version, "resize": resize}
     answers: list[Answered] = []
     with options.connect(limits=Limits(message_bytes=max(MESSAGE_BYTES, largest + MESSAGE_ROOM))) as client:
-        chosen = client.learner(learner or "")
+        chosen = client.learner(learner)
         for question in questions:
             for found in ask(chosen, question, **asked):
                 if isinstance(found, Answered):
@@ -137,7 +137,7 @@ def evaluate(
     options = connection.of(ctx)
     labelled = data.load(source, data.ReadOptions(class_level, label_column, skip_bad)).part(part)
     with options.connect() as client:
-        chosen = client.learner(learner or "")
+        chosen = client.learner(learner)
         result = chosen.evaluate(labelled.x, labelled.y, resize=resize, min_model_version=min_version)
     name = chosen.name or result.prediction.learner
     if not options.json:

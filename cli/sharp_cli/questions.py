@@ -72,8 +72,8 @@ def ask(learner: Learner, question: Question, **options: Any) -> Iterator[Answer
         prediction = learner.predict(question.x, **options)
     except (InvalidArgumentError, MessageTooLargeError) as error:
         if len(question.places) == 1 or _concerns_all(error):
-            place = question.places[0] if len(question.places) == 1 else _file_of(question.places[0])
-            yield BadItem(place, error.message.removeprefix("image 0 "))
+            places = question.places if isinstance(question.x, list) else [_file_of(question.places[0])]
+            yield from (BadItem(place, error.message.removeprefix("image 0 ")) for place in places)
             return
         for half in question.halves():
             yield from ask(learner, half, **options)
@@ -83,7 +83,7 @@ def ask(learner: Learner, question: Question, **options: Any) -> Iterator[Answer
 
 
 def _concerns_all(error: InvalidArgumentError | MessageTooLargeError) -> bool:
-    """Whether it is about the shape or kind of a whole table, not about one example."""
+    """Whether it is about the shape or kind of all of them, not about one example."""
     return error.reason in ("SHAPE_MISMATCH", "DTYPE_UNSUPPORTED") and "example" not in error.metadata
 
 

@@ -138,7 +138,8 @@ def import_snapshot(
         try:
             answer = client.learner(learner).import_from(file, restore=restore, note=note)
         except (SnapshotMalformedError, SnapshotFormatUnsupportedError, SnapshotIncompatibleError) as error:
-            raise ValueError(f"{file}: {error.message}") from error
+            named = "" if error.message.startswith(str(file)) else f"{file}: "
+            raise ValueError(f"{named}{error.message}") from error
     if options.json:
         write_json(to_plain(answer))
         return

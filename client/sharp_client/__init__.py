@@ -12,6 +12,7 @@
 `AsyncClient` is the same for asyncio. `sharp_client.testing.FakeServer` stands in for a server in your own tests.
 """
 
+from ._address import Address, read_address
 from ._answers import (
     Backlog,
     ClassSummary,
@@ -168,6 +169,7 @@ from ._transport import (
 )
 
 __all__ = [
+    "Address",
     "AsyncClient",
     "AsyncEpisodeReport",
     "AsyncLearnStream",
@@ -292,4 +294,5 @@ __all__ = [
     "VersionNotFoundError",
     "VersionNotReachedError",
     "check_batch",
+    "read_address",
 ]

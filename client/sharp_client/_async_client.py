@@ -67,10 +67,10 @@ class AsyncClient(AsyncAdminCalls):
         self._streams: weakref.WeakSet[AsyncLearnStream] = weakref.WeakSet()
         self._closed = False
 
-    def learner(self, name: str) -> AsyncLearner:
+    def learner(self, name: str | None = None) -> AsyncLearner:
         """Get a handle on a learner. Nothing is sent, so the learner need not exist yet.
 
-        An empty name: predictions ask the only learner that the server has.
+        Without a name, predictions ask the only learner that the server has.
         """
         return AsyncLearner(self, name)
 

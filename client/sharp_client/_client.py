@@ -68,10 +68,10 @@ class Client(AdminCalls):
         self._streams: weakref.WeakSet[LearnStream] = weakref.WeakSet()
         self._closed = False
 
-    def learner(self, name: str) -> Learner:
+    def learner(self, name: str | None = None) -> Learner:
         """Get a handle on a learner. Nothing is sent, so the learner need not exist yet.
 
-        An empty name: predictions ask the only learner that the server has.
+        Without a name, predictions ask the only learner that the server has.
         """
         return Learner(self, name)
 

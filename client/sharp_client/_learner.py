@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class Learner:
     """One learner of a server. `AsyncLearner` is the same for asyncio."""
 
-    def __init__(self, client: Client, name: str) -> None:
-        self._client, self.name = client, check_learner_name(name) if name else name
+    def __init__(self, client: Client, name: str | None) -> None:
+        self._client, self.name = client, "" if name is None else check_learner_name(name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} at {self._client.address}>"

@@ -24,7 +24,7 @@ class ClassScore:
     vote_share: float
     """Its share of the vote, 0 to 1."""
     distance: float
-    """Squared distance to its nearest memory."""
+    """Squared distance to it; never less than that of a class that did better."""
 
 
 @dataclass(frozen=True)

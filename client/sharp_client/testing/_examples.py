@@ -82,8 +82,13 @@ def _read_images(encoded: tensor_pb2.EncodedImages, expected: list[int], resize:
         if resize and (images or len(expected) == 3):
             height, width = expected[1:] if len(expected) == 3 else images[0].shape[1:]
             image = image.resize((width, height), Image.Resampling.BILINEAR)
+        size = tuple(expected[1:]) if len(expected) == 3 else images[0].shape[1:] if images else image.size[::-1]
+        if image.size[::-1] != size:
+            wanted, found = (f"{height}×{width}" for height, width in (size, image.size[::-1]))
+            problem = f"image {index} is {found}, expected {wanted}; with resize it is scaled"
+            raise refuse(ShapeMismatchError, problem, expected=wanted, found=found, example=index)
         pixels = np.asarray(image, dtype=np.float64) / 255
         images.append(pixels[None] if grey else pixels.transpose(2, 0, 1))
-    if not images or len({image.shape for image in images}) != 1:
-        raise refuse(ShapeMismatchError, "images must be of one size, at least one", found=len(images))
+    if not images:
+        raise refuse(FieldInvalidError, "there are no images", field="inputs.images.images")
     return np.stack(images)

@@ -108,8 +108,9 @@ class PredictResponse(_message.Message):
 
     @_builtins.property
     def distances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Squared distance from each example to the nearest memory of its label, between normalised representations masked as
-        that memory is: 0 (the same) to 2 (nothing in common).
+        """Squared distance from each example to its label; no class is nearer. With a learned metric, as by default: along
+        the axes on which classes differ, to be compared within one learner only. Without one: to the nearest memory of the
+        label, between normalised representations masked as that memory is, 0 (the same) to 2 (nothing in common).
         """
 
     @_builtins.property
@@ -196,7 +197,7 @@ class ClassScore(_message.Message):
     vote_share: _builtins.float
     """Its share of the vote, 0 to 1."""
     distance: _builtins.float
-    """Squared distance to its nearest memory, as in PredictResponse.distances."""
+    """Squared distance to it, as in PredictResponse.distances; never less than that of a class that did better."""
     @_builtins.property
     def label(self) -> _label_pb2.Label:
         """The class."""

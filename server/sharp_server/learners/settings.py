@@ -109,7 +109,9 @@ def _weights(key: str, name: Any, server: ServerConfig) -> str:
         if path.is_file():
             return str(path)
     if key == "architecture.pretrained" or "." in name:
-        raise _invalid(key, name, "there is no such file in the server's folder of weights")
+        none_such = f"there is no file {name!r} in the server's folder of weights"
+        no_folder = "the server has no folder of weights: start it with data.weights_folder (--weights-folder)"
+        raise _invalid(key, name, none_such if server.data.weights_folder else no_folder)
     return name
 
 
@@ -151,6 +153,10 @@ def check_backbone_works(architecture: ArchitectureConfig) -> None:
             feature_shape(backbone, architecture.input_shape, device)
     except engine.ConfigError as error:
         raise _invalid("architecture.backbone", architecture.backbone.model, redact(error)) from None
+    except OSError:  # torchvision's own weights, and no way to them
+        name = architecture.backbone.weights
+        why = f"the weights {redact(name)} can't be downloaded here: put them into the server's folder of weights"
+        raise _invalid("architecture.backbone", name, why) from None
 
 
 def differences(
