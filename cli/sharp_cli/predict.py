@@ -13,13 +13,19 @@ from rich.text import Text
 from sharp_cli import connection, data
 from sharp_cli.connection import LearnerOption
 from sharp_cli.data_options import ClassLevelOption, LabelColumnOption, SkipBadOption
-from sharp_cli.output import console, table, write_json
+from sharp_cli.output import console, shorten, table, write_json
 from sharp_cli.plain import to_plain
 from sharp_cli.questions import Answered, ask, read_questions
 from sharp_client import Evaluation, Limits
 
 LARGEST_MATRIX = 12
 """Classes up to which a confusion matrix fits a terminal."""
+
+GAP = 2
+"""Characters between two columns."""
+
+SHORTEST_NAME = 16
+"""Characters of a file's name that are shown, however little room there is."""
 
 MESSAGE_BYTES = Limits().message_bytes
 """Of one message; one that holds a larger file must be larger."""
@@ -99,7 +105,12 @@ def _show(rows: list[dict[str, Any]], top: int, novelty: bool) -> None:
         + (["  ".join(f"{one['label']} {one['vote_share']:.0%}" for one in row["top"])] if top > 1 else [])
         for row in rows
     ]
-    console().print(table(*heads, rows=cells, numbers=("votes", "distance", "novelty")))
+    out = console()
+    # The answer matters more than the folders before a file's own name.
+    others = [max(len(str(row[column])) for row in [heads, *cells]) + GAP for column in range(1, len(heads))]
+    room = max(SHORTEST_NAME, out.width - sum(others) - GAP)
+    cells = [[shorten(row[0], room), *row[1:]] for row in cells]
+    out.print(table(*heads, rows=cells, numbers=("votes", "distance", "novelty")))
 
 
 def _write_csv(rows: list[dict[str, Any]], bad: list[data.BadItem], novelty: bool) -> None:

@@ -159,6 +159,16 @@ def test_nested_folders_ask_which_level_is_the_class(sharp: Sharp, server: FakeS
     assert sharp("learn", str(tmp_path / "nested"), "--class-level", "3").code == 2
 
 
+def test_on_a_terminal_the_question_can_be_answered(
+    sharp: Sharp, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in ("train", "test"):
+        paint(tmp_path / "nested" / part, sizes=(6,))
+    monkeypatch.setattr("sharp_cli.data.folders.is_answered", lambda: True)
+    assert sharp("learn", str(tmp_path / "nested"), input="1\n").code == 0
+    assert set(server.learners["nested"].classes) == {"test", "train"}
+
+
 def test_the_file_that_the_server_refuses_is_named(sharp: Sharp, server: FakeServer, tmp_path: Path) -> None:
     assert sharp("learn", str(paint(tmp_path / "small", sizes=(6,)))).code == 0
     other = paint(tmp_path / "other", sizes=(6,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -263,7 +264,9 @@ def test_a_watched_learner_fits_its_terminal_and_keeps_what_matters(
     view = WatchView("digits")
     happened = [EpisodeEvent(episode=i, closed=EpisodeClosed(closed_by="mark", examples=10)) for i in range(events)]
     view.update(LearnerUpdate(status=status(layers), events=tuple(happened)))
-    console = Console(width=width, height=height, record=True, force_terminal=True, color_system=None, file=_Nowhere())
+    console = Console(
+        width=width, height=height, record=True, force_terminal=True, color_system=None, file=io.StringIO()
+    )
     console.print(view.render(width, height))
     lines = console.export_text().splitlines()
     assert len(lines) < height and max(map(len, lines)) <= width
@@ -274,10 +277,3 @@ def test_a_watched_learner_fits_its_terminal_and_keeps_what_matters(
     if height >= 24:
         assert not events or f"episode {events - 1} closed" in shown
         assert not layers or f"F{layers - 1}-linear" in shown
-
-
-class _Nowhere:
-    def write(self, text: str) -> int:
-        return len(text)
-
-    def flush(self) -> None: ...

@@ -82,7 +82,9 @@ def test_images_are_answered_as_by_a_plain_loop() -> None:
         assert learner.labels.find(label) == majority(row, 5)[0]
 
 
-def test_the_top_classes_are_ordered_by_votes_and_then_by_distance_which_never_speaks_against_them(plain: Learner) -> None:
+def test_the_top_classes_are_ordered_by_votes_and_then_by_distance_which_never_speaks_against_them(
+    plain: Learner,
+) -> None:
     answer = plain.predict(QUESTIONS, top=4)
     assert answer.top_share.shape == answer.top_distance.shape == (len(QUESTIONS), 4)
     for i, row in enumerate(all_distances(plain, QUESTIONS)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -15,9 +16,15 @@ INNERMOST = -1
 """The class level that stands for the folder a file lies in, however deep."""
 
 
+def is_answered() -> bool:
+    """Whether somebody is there to answer questions."""
+    return sys.stdin.isatty()
+
+
 def find_images(folder: Path, findings: Findings) -> list[Path]:
     """All images in a folder, however deep, in order; other files are passed over, hidden ones without a word."""
-    found, other = [], []
+    found: list[Path] = []
+    other: list[Path] = []
     for path in sorted(folder.rglob("*")):
         if path.is_dir() or any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
@@ -75,7 +82,7 @@ def _class_level(folder: Path, files: list[Path], depth: dict[Path, int], chosen
         examples = ", ".join(list(dict.fromkeys(names))[:3]) + (", …" if len(names) > 3 else "")
         choices.append(f"{level}: {len(names):,} classes ({examples})")
     question = f"The images of {folder} lie in nested folders. Which level is the class?"
-    if typer.get_text_stream("stdin").isatty():
+    if is_answered():
         typer.echo(question + "\n  " + "\n  ".join(choices), err=True)
         level = typer.prompt("level", type=int, default=deepest, err=True)
         return _class_level(folder, files, depth, level)

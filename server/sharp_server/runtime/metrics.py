@@ -14,7 +14,8 @@ class Metrics:
     """All counters and histograms of one server."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # a series beside every series, to say when it began: with the process, all of them
+        # They would be a series beside every series, to say when it began: with the process, all of them.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
         self.requests = Counter("sharp_requests", "Calls by method and code.", ["method", "code"], registry=registry)
         self.queue_seconds = Histogram(
