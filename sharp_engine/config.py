@@ -142,6 +142,8 @@ class ArchitectureConfig:
     """Subtracted per channel after uint8 was scaled to [0, 1]; one value for all channels or one each; empty: none."""
     std: tuple[float, ...] = ()
     """Divides per channel after `mean`; empty: none."""
+    resize: bool = False
+    """Whether image files of another size are resized to the input shape by whoever decodes them. Arrays never are."""
     pretrained: str | None = None
     """A file written by `sharp_engine.pretrain`: G's layers are loaded from it and frozen at the highest rank."""
     backbone: BackboneConfig | None = None
