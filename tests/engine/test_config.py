@@ -96,6 +96,7 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
             "random_features": [-1],
             "shrinkage": [0.0, -1.0, NAN, INF],
             "floor": [-0.1, NAN, INF],
+            "few_losses": [-0.1, 1.0, NAN],
             "kernel_width": [0.0, -0.1, NAN, INF],
             "representatives": [0],
             "corrections": [0, -1],
