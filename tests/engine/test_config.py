@@ -137,6 +137,7 @@ def test_every_component_and_every_setting_with_a_range_is_in_the_list_above() -
         ("ArchitectureConfig", "pretrained"),
         ("ArchitectureConfig", "backbone"),
         ("ArchitectureConfig", "dictionary"),
+        ("ArchitectureConfig", "resize"),
         ("MemoryConfig", "stm_sparse"),
         ("MetricConfig", "enabled"),
         ("StreamConfig", "blurry"),
