@@ -28,6 +28,8 @@ class Model:
     """Of the version. Absent where there is none: nothing was learned, or no snapshot is sound."""
     examples_beyond_version: int = 0
     """That answers know beyond the version: taught, or come over Learn and counted."""
+    batch_examples: int = 0
+    """Of them, those of batches whose episode is not learned yet."""
     known: Summary | None = None
     """Of everything that answers know, where classes are known that the version does not have."""
 

@@ -8,15 +8,20 @@ gives out (predictors, copies) is immutable.
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 
-from sharp_engine import Label, Learner, NothingLearnedError, Predictor
+from sharp_engine import Label, Learner, NothingLearnedError, Predictor, SharpError
 from sharp_engine.labels import Labels
+from sharp_server.errors import redact
 from sharp_server.prediction.summary import Summary, summarize
+
+log = logging.getLogger(__name__)
 
 Examples = NDArray[Any]
 
@@ -27,8 +32,18 @@ class Known:
 
     predictor: Predictor | None
     """Absent if no class is known."""
-    classes: Summary | None
-    """Of everything known, where it has classes that the version has not."""
+    summary: Summary | None
+    """Of everything known, where it has other classes than the version."""
+
+
+@dataclass(frozen=True)
+class Consolidated:
+    """What can become a version by itself: the one of before, and the lessons that came before any batch."""
+
+    learner: Learner
+    """A copy that stays as it is."""
+    until: int
+    """Place of the last of those lessons."""
 
 
 class TaughtLearner:
@@ -37,40 +52,65 @@ class TaughtLearner:
     def __init__(self, learner: Learner, summary: Summary | None) -> None:
         """`summary`: of the version; none: nothing was learned yet."""
         self._learner = learner
-        self._classes = set(summary.labels) if summary is not None else set()
-        self._known: Summary | None = None
-        self._before_batches: Learner | None = None
+        self._classes = summary.labels if summary is not None else []
+        self._summary: Summary | None = None
+        self._until = 0
+        self._before_batches: Consolidated | None = None
 
-    def teach(self, x: Examples, labels: Sequence[Label]) -> int:
-        """Take a lesson; gives how many of its examples were answered wrong before."""
-        return self._learner.teach(x, list(labels)).corrections
+    def teach(self, place: int, x: Examples, labels: Sequence[Label]) -> None:
+        """Take a lesson, or raise and stay as it was."""
+        self._learner.teach(x, list(labels))
+        self._until = place
+
+    def teach_again(self, place: int, x: Examples, labels: Sequence[Label]) -> None:
+        """Take a lesson of the journal."""
+        if teach_lesson(self._learner, x, labels):
+            self._until = place
 
     def count(self, x: Examples, labels: Sequence[Label]) -> None:
-        """Take a batch that is still to be learned as part of an episode: known, but no reason for corrections."""
+        """Take a batch that is still to be learned with its episode: known, but no reason for corrections."""
         if self._before_batches is None:
-            self._before_batches = _frozen(self._learner)
-        self._learner.teach(x, list(labels), correct=False)
+            self._before_batches = self.lessons_only()
+        try:
+            self._learner.teach(x, list(labels), correct=False)
+        except SharpError as error:  # its episode says what is wrong with it
+            log.warning("a batch that can't be counted is left out: %s: %s", type(error).__name__, redact(error))
+
+    def wrong(self, x: Examples, labels: Sequence[Label]) -> int:
+        """How many examples are answered with another class than theirs, or can't be answered."""
+        predictor = self._predictor()
+        if predictor is None:
+            return len(labels)
+        answers = predictor.predict(torch.from_numpy(x if x.flags.writeable else x.copy()), 0, 0, False)
+        return sum(answer != label for answer, label in zip(answers.labels, labels, strict=True))
 
     def known(self) -> Known:
         """What answers know now."""
+        predictor = self._predictor()
+        classes = predictor.classes if predictor is not None else []
+        if classes != self._classes:
+            self._summary, self._classes = summarize(self._learner), classes
+        return Known(predictor, self._summary)
+
+    def _predictor(self) -> Predictor | None:
         try:
-            predictor: Predictor | None = self._learner.predictor
+            return self._learner.predictor
         except NothingLearnedError:
-            predictor = None
-        classes = set(predictor.classes) if predictor is not None else set()
-        if classes <= self._classes:
-            self._known = None
-        elif self._known is None or not classes <= set(self._known.labels):
-            self._known = summarize(self._learner)
-        return Known(predictor, self._known)
+            return None
 
-    def lessons_only(self) -> Learner:
-        """A copy that stays as it is: the version and the lessons before any batch."""
-        return self._before_batches or _frozen(self._learner)
+    def lessons_only(self) -> Consolidated:
+        """What can become a version by itself."""
+        return self._before_batches or Consolidated(_frozen(self._learner), self._until)
 
-    def consolidated(self, summary: Summary) -> None:
-        """The lessons before any batch are part of a version now."""
-        self._classes, self._known = set(summary.labels), None
+
+def teach_lesson(learner: Learner, x: Examples, labels: Sequence[Label]) -> bool:
+    """Teach a lesson of the journal, wherever that is done; one that the engine refuses is left out every time."""
+    try:
+        learner.teach(x, list(labels))
+    except SharpError as error:
+        log.warning("a lesson that can't be taught is left out: %s: %s", type(error).__name__, redact(error))
+        return False
+    return True
 
 
 def _frozen(learner: Learner) -> Learner:

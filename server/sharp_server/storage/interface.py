@@ -127,6 +127,10 @@ class Storage(Protocol):
         """Take back a lesson that could not be taught."""
         ...
 
+    async def last_lesson(self, learner: int) -> BeyondKey | None:
+        """Where the last lesson that is not part of a version yet stands in the order of `beyond`, if there is one."""
+        ...
+
     async def beyond(self, learner: int, after: BeyondKey, nbytes: int) -> list[Beyond]:
         """What is not part of a version yet, in the order in which it becomes known; none: nothing is left.
 
@@ -144,7 +148,7 @@ class Storage(Protocol):
         ...
 
     async def unlearned_totals(self, learner: int) -> tuple[int, int]:
-        """Bytes that are not learned yet, lessons included, and examples that are in no episode yet."""
+        """Bytes of batches that are not learned yet, and examples that are in no episode yet."""
         ...
 
     async def begin(self, episode: int) -> int:

@@ -135,10 +135,22 @@ class LessonRow:
     """Whether it was there already."""
 
 
+@dataclass(frozen=True, order=True)
+class BeyondKey:
+    """Where one stands in the order in which arrivals become known: a batch by its place, a lesson after the batches
+    that were counted when it came.
+    """
+
+    counted: int = 0
+    lesson: int = 0
+    """A place; 0: before any lesson there."""
+
+
 @dataclass(frozen=True)
 class Beyond:
     """What arrived at one place and is not part of a version yet: a whole batch, or a lesson."""
 
+    key: BeyondKey
     place: int
     lesson: bool
     slices: tuple[BatchSlice, ...]
@@ -155,22 +167,13 @@ class Beyond:
 
 
 @dataclass(frozen=True)
-class BeyondKey:
-    """Where one stands in the order in which arrivals become known: a batch by its place, a lesson after the batches
-    that were counted when it came.
-    """
-
-    counted: int = 0
-    lesson: int = 0
-    """A place; 0: before any lesson there."""
-
-
-@dataclass(frozen=True)
 class Forgotten:
     """What forgetting a class removed from the journal."""
 
     examples: int
+    """Of batches and lessons."""
     bytes: int
+    """Of batches."""
     open_examples: int
     discarded: tuple[EpisodeRow, ...]
 

@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
+import torch
 
 import sharp_engine as engine
 from sharp_engine import Learner, Progress
 from sharp_server.errors import disk_is_full, redact
 from sharp_server.prediction.summary import summarize, summarize_layers
+from sharp_server.prediction.taught import teach_lesson
 from sharp_server.runtime import malloc
 from sharp_server.storage.data_folder import SUFFIX, sha256_of, sync_folder
 from sharp_server.storage.interface import ExampleSource
@@ -107,7 +109,7 @@ class Trainer:
     def _learn(self, job: Job) -> Learned:
         slices = self._examples.read(job.episode)
         x, y = joined(slices, job.input_shape), labels_of(slices, job.labels)
-        learner = _resumed(job, self._device) or _begun(job, self._device)
+        learner = _resumed(job, self._device) or self._taught(job, _begun(job, self._device))
         learner.reconfigure(learner.config.with_options({"stream.blurry": job.blurry}))
         observer = _Observer(job, learner, self._send)
         try:
@@ -120,6 +122,22 @@ class Trainer:
         learner.reconfigure(without_paths(learner.config))
         learner.save(job.out, pending=False)
         return Learned(job.episode, report, summarize(learner))
+
+    def _taught(self, job: Job, learner: Learner) -> Learner:
+        """The learner with the lessons that came before the episode; one that is resumed has them."""
+        if not learner.config.metric.enabled:
+            return learner
+        lessons, threads = self._examples.lessons(job.lessons.learner, job.lessons.place), torch.get_num_threads()
+        torch.set_num_threads(job.lessons.threads)
+        try:
+            for lesson in lessons:
+                if self._cancel.is_set():
+                    raise engine.Cancelled("stopped while lessons were taught")
+                x, y = joined(lesson.slices, job.input_shape), labels_of(lesson.slices, job.labels)
+                teach_lesson(learner, x, y)
+        finally:
+            torch.set_num_threads(threads)
+        return learner
 
 
 class _Observer:

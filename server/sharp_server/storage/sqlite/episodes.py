@@ -141,8 +141,7 @@ def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotte
     if row is None:
         return Forgotten(0, 0, 0, ())
     removed, nbytes, opened, touched = _remove(connection, learner, row[0])
-    from_lessons = lessons.forget(connection, learner, row[0])
-    removed, nbytes = removed + from_lessons[0], nbytes + from_lessons[1]
+    removed += lessons.forget(connection, learner, row[0])
     connection.execute("DELETE FROM classes WHERE learner = ? AND label = ?", (learner, label))
     discarded = []
     for episode in touched:

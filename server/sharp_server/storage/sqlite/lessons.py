@@ -101,6 +101,16 @@ def beyond(connection: sqlite3.Connection, learner: int, after: BeyondKey, nbyte
     return found
 
 
+def last(connection: sqlite3.Connection, learner: int) -> BeyondKey | None:
+    """Where the last lesson stands that is not part of a version yet."""
+    row = connection.execute(
+        "SELECT l.counted, l.place FROM lessons l JOIN lesson_examples e ON e.lesson = l.id WHERE l.learner = ? "
+        "ORDER BY l.counted DESC, l.place DESC LIMIT 1",
+        (learner,),
+    ).fetchone()
+    return BeyondKey(*row) if row is not None else None
+
+
 def _batches(connection: sqlite3.Connection, learner: int, after: int) -> list[int]:
     """Places of the next batches that are to be learned."""
     if not after:  # what was learned long ago is passed over at once
@@ -127,16 +137,16 @@ def _batch(connection: sqlite3.Connection, learner: int, place: int) -> Beyond:
     rows = connection.execute(
         f"SELECT p.dtype, p.kept, e.y, e.x {_UNLEARNED} AND p.place = ? ORDER BY p.first", (learner, place)
     )
-    return Beyond(place, False, tuple(BatchSlice(*row) for row in rows))
+    return Beyond(BeyondKey(place), place, False, tuple(BatchSlice(*row) for row in rows))
 
 
 def _lesson(connection: sqlite3.Connection, learner: int, place: int) -> Beyond:
     row = connection.execute(
-        "SELECT l.dtype, l.kept, e.y, e.x FROM lessons l JOIN lesson_examples e ON e.lesson = l.id "
+        "SELECT l.counted, l.dtype, l.kept, e.y, e.x FROM lessons l JOIN lesson_examples e ON e.lesson = l.id "
         "WHERE l.learner = ? AND l.place = ?",
         (learner, place),
     ).fetchone()
-    return Beyond(place, True, (BatchSlice(*row),))
+    return Beyond(BeyondKey(row[0], place), place, True, (BatchSlice(*row[1:]),))
 
 
 def before(connection: sqlite3.Connection, learner: int, place: int) -> list[Beyond]:
@@ -149,14 +159,14 @@ def before(connection: sqlite3.Connection, learner: int, place: int) -> list[Bey
     return [_lesson(connection, learner, found) for (found,) in rows]
 
 
-def forget(connection: sqlite3.Connection, learner: int, ordinal: int) -> tuple[int, int]:
-    """Remove a class from the lessons that are no part of a version; gives examples and bytes that went."""
+def forget(connection: sqlite3.Connection, learner: int, ordinal: int) -> int:
+    """Remove a class from the lessons that are no part of a version; gives how many examples went."""
     rows = connection.execute(
-        "SELECT l.id, l.kept, l.bytes FROM lessons l JOIN lesson_examples e ON e.lesson = l.id WHERE l.learner = ?",
+        "SELECT l.id, l.kept FROM lessons l JOIN lesson_examples e ON e.lesson = l.id WHERE l.learner = ?",
         (learner,),
     ).fetchall()
-    removed = freed = 0
-    for lesson, kept, nbytes in rows:
+    removed = 0
+    for lesson, kept in rows:
         y, x = connection.execute("SELECT y, x FROM lesson_examples WHERE lesson = ?", (lesson,)).fetchone()
         labels = np.frombuffer(y, np.int32)
         keep = labels != ordinal
@@ -170,5 +180,5 @@ def forget(connection: sqlite3.Connection, learner: int, ordinal: int) -> tuple[
             connection.execute("INSERT INTO lesson_examples (lesson, y, x) VALUES (?, ?, ?)", (lesson, y_left, x_left))
         left = len(x_left) + len(y_left)
         connection.execute("UPDATE lessons SET kept = ?, bytes = ? WHERE id = ?", (kept - gone, left, lesson))
-        removed, freed = removed + gone, freed + nbytes - left
-    return removed, freed
+        removed += gone
+    return removed

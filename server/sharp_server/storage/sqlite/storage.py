@@ -153,6 +153,10 @@ class SqliteStorage:
         """Take back a lesson."""
         await self._journal.write(lessons.drop, learner, place)
 
+    async def last_lesson(self, learner: int) -> BeyondKey | None:
+        """Where the last lesson stands."""
+        return await self._journal.read(lessons.last, learner)
+
     async def beyond(self, learner: int, after: BeyondKey, nbytes: int) -> list[Beyond]:
         """What is not part of a version yet."""
         return await self._journal.read(lessons.beyond, learner, after, nbytes)

@@ -110,11 +110,10 @@ def mark(connection: sqlite3.Connection, learner: int, stream: int, sequence: in
 
 
 def unlearned_totals(connection: sqlite3.Connection, learner: int) -> tuple[int, int]:
-    """Bytes not learned yet, and open examples."""
+    """Bytes of batches not learned yet, and open examples."""
     nbytes = connection.execute(
-        "SELECT coalesce((SELECT sum(p.bytes) FROM batch_slices p JOIN examples e ON e.batch_slice = p.id "
-        "WHERE p.learner = ?1), 0) + coalesce((SELECT sum(l.bytes) FROM lessons l JOIN lesson_examples e "
-        "ON e.lesson = l.id WHERE l.learner = ?1), 0)",
+        "SELECT coalesce(sum(p.bytes), 0) FROM batch_slices p JOIN examples e ON e.batch_slice = p.id "
+        "WHERE p.learner = ?",
         (learner,),
     ).fetchone()[0]
     opened = connection.execute(
