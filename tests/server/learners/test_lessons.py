@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sharp.v1 import learner_admin_pb2, snapshot_pb2
-from tests.server.running import Server, answered, blobs, in_thread, labels, refused, until
+from sharp.v1 import label_pb2, learner_admin_pb2, prediction_pb2, snapshot_pb2
+from tests.server.running import Server, answered, blobs, in_thread, refused, tensor, until
 
 CLASSES = ["ash", "birch", "cedar"]
 
@@ -23,9 +22,8 @@ def bits(server: Server, name: str, x: Any, **options: Any) -> tuple[Any, ...]:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Any:
-    with Server(tmp_path / "data", teaching__version_seconds=3600) as server:
-        yield server
+def server(serve: Callable[..., Server]) -> Server:
+    return serve("one", teaching__version_seconds=3600)
 
 
 def test_what_is_taught_is_known_when_the_call_returns_and_after_a_kill_to_the_last_bit(server: Server) -> None:
@@ -109,7 +107,7 @@ def test_a_bad_example_refuses_the_whole_lesson_and_changes_nothing(server: Serv
     after = server.learner("trees").status
     assert bits(server, "trees", x) == before
     assert (after.examples_known, after.backlog.lessons) == (status.examples_known, status.backlog.lessons)
-    assert [entry.label.text for entry in server.learner("trees").classes] == CLASSES or set(CLASSES)
+    assert {entry.label.text for entry in server.learner("trees").classes} == set(CLASSES)
 
 
 def test_learners_without_stable_features_say_what_they_need(server: Server) -> None:
@@ -148,7 +146,7 @@ def test_predictions_that_wait_for_examples_that_never_come_say_so(server: Serve
     server.lesson("trees", *blobs(CLASSES, each=2))
     with refused("EXAMPLES_NOT_REACHED") as failed:
         server.prediction.Predict(_request(server, 7), timeout=0.5)
-    assert failed[0].metadata == {"wanted": "7", "known": "6", "learner": "trees"} or failed[0].metadata["known"] == "6"
+    assert (failed[0].metadata["wanted"], failed[0].metadata["known"]) == ("7", "6")
     answers: list[Any] = []
     thread = in_thread(lambda: answers.append(server.prediction.Predict(_request(server, 7), timeout=60)))
     server.lesson("trees", blobs(["elm"], each=1)[0], ["elm"])
@@ -157,14 +155,11 @@ def test_predictions_that_wait_for_examples_that_never_come_say_so(server: Serve
 
 
 def _request(server: Server, wanted: int) -> Any:
-    from sharp.v1 import prediction_pb2
-    from tests.server.running import tensor
-
     x = blobs(CLASSES, each=1)[0]
     return prediction_pb2.PredictRequest(learner="trees", inputs=tensor(x), min_examples=wanted)
 
 
-def test_lessons_become_a_version_that_answers_the_same_to_the_last_bit(server: Server, tmp_path: Path) -> None:
+def test_lessons_become_a_version_that_answers_the_same_to_the_last_bit(server: Server) -> None:
     server.create("trees")
     x, y = blobs(CLASSES, each=6)
     probes, _ = blobs(CLASSES, each=10, seed=1)
@@ -177,7 +172,7 @@ def test_lessons_become_a_version_that_answers_the_same_to_the_last_bit(server: 
     assert (found.model_version, found.examples_beyond_version) == (1, 0)
     assert bits(server, "trees", probes) == before
     assert server.learner("trees").status.examples_known == len(x)
-    for path in (tmp_path / "data").glob("journal.db*"):
+    for path in server.data.glob("journal.db*"):
         assert x[0].tobytes() not in path.read_bytes()  # their raw examples are gone
     server.lesson("trees", probes[:1], ["elm"])
     beyond = bits(server, "trees", probes)
@@ -186,21 +181,24 @@ def test_lessons_become_a_version_that_answers_the_same_to_the_last_bit(server: 
     assert bits(server, "trees", probes) == beyond
 
 
-def test_lessons_become_a_version_by_themselves_after_a_while_and_when_the_server_stops(tmp_path: Path) -> None:
-    with Server(tmp_path / "data", teaching__version_seconds=0.2) as server:
-        server.create("trees")
-        x, y = blobs(CLASSES, each=4)
-        server.lesson("trees", x, y)
-        until(lambda: server.learner("trees").status.model_version == 1, what="a version of the lesson")
-        status = server.learner("trees").status
-        assert (status.backlog.lessons, status.backlog.bytes, status.examples_beyond_version) == (0, 0, 0)
-    with Server(tmp_path / "data", teaching__version_seconds=3600) as server:
-        server.lesson("trees", x[:1], ["elm"])
-        before = bits(server, "trees", x)
-        server.stop()
-        server.restart()
-        assert server.learner("trees").status.model_version == 2
-        assert bits(server, "trees", x) == before
+def test_lessons_become_a_version_by_themselves_after_a_while(serve: Callable[..., Server]) -> None:
+    server = serve(teaching__version_seconds=0.2)
+    server.create("trees")
+    server.lesson("trees", *blobs(CLASSES, each=4))
+    until(lambda: server.learner("trees").status.model_version == 1, what="a version of the lesson")
+    status = server.learner("trees").status
+    assert (status.backlog.lessons, status.backlog.bytes, status.examples_beyond_version) == (0, 0, 0)
+
+
+def test_lessons_become_a_version_when_the_server_stops(server: Server) -> None:
+    server.create("trees")
+    x, y = blobs(CLASSES, each=4)
+    server.lesson("trees", x, y)
+    before = bits(server, "trees", x)
+    server.stop()
+    server.restart()
+    assert server.learner("trees").status.model_version == 1
+    assert bits(server, "trees", x) == before
 
 
 def test_an_episode_is_learned_after_the_lessons_before_it_and_those_after_it_stay_beyond(server: Server) -> None:
@@ -237,8 +235,6 @@ def test_a_thin_episode_is_taught_and_never_parked(server: Server) -> None:
 
 
 def test_a_forgotten_class_is_gone_from_lessons_and_counted_batches_before_the_call_returns(server: Server) -> None:
-    from tests.server.running import label_pb2
-
     server.create("trees")
     x, y = blobs([*CLASSES, "elm"], each=5)
     server.lesson("trees", x, y)
@@ -248,7 +244,7 @@ def test_a_forgotten_class_is_gone_from_lessons_and_counted_batches_before_the_c
         server.predict("trees", x, min_examples=30)
         request = learner_admin_pb2.ForgetClassRequest(learner="trees", label=label_pb2.Label(text="elm"))
         gone = server.admin.ForgetClass(request, timeout=60)
-        assert gone.journal_examples_removed == 10
+        assert gone.journal_examples == 10
         found = server.predict("trees", x, min_examples=30)
         assert "elm" not in answered(found)
         assert found.examples_beyond_version == 20
@@ -299,18 +295,18 @@ def test_many_lessons_at_once_are_all_known_in_an_order_that_a_restart_repeats(s
     assert bits(server, "trees", probes, min_examples=50) == before
 
 
-def test_versions_do_not_depend_on_when_lessons_were_consolidated(tmp_path: Path) -> None:
-    digests = []
-    for seconds in (0.0, 3600):
-        with Server(tmp_path / f"data{seconds}", teaching__version_seconds=seconds) as server:
-            server.create("trees")
-            x, y = blobs(CLASSES, each=8)
-            for i in range(6):
-                server.lesson("trees", x[i : i + 1], y[i : i + 1])
-                if not seconds:
-                    until(lambda: server.learner("trees").status.backlog.lessons == 0)
-            server.teach("trees", (x[6:], y[6:]))
-            server.lesson("trees", x[:1], ["elm"])
-            digests.append(hashlib.sha256(repr(bits(server, "trees", x)).encode()).hexdigest())
-    assert digests[0] == digests[1]
-    assert labels(["a"]).texts.values == ["a"]
+def test_versions_do_not_depend_on_when_lessons_were_consolidated(serve: Callable[..., Server]) -> None:
+    found = []
+    for seconds in (0.0, 3600.0):
+        server = serve(f"after {seconds}", teaching__version_seconds=seconds)
+        server.create("trees")
+        x, y = blobs(CLASSES, each=8)
+        for i in range(6):
+            server.lesson("trees", x[i : i + 1], y[i : i + 1])
+            if not seconds:
+                until(lambda: server.learner("trees").status.backlog.lessons == 0)  # noqa: B023
+        server.teach("trees", (x[6:], y[6:]))
+        server.lesson("trees", x[:1], ["elm"])
+        found.append(bits(server, "trees", x))
+        server.kill()
+    assert found[0] == found[1]
