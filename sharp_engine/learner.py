@@ -41,6 +41,7 @@ from sharp_engine.network.state import Network, build
 from sharp_engine.prediction import novelty
 from sharp_engine.prediction.answers import Predictions, Predictor
 from sharp_engine.prediction.metric_predictor import MetricPredictor
+from sharp_engine.prediction.quality import Quality
 from sharp_engine.prediction.vote import VotePredictor
 from sharp_engine.stream.segmenter import Segmenter
 from sharp_engine.training.episode import EpisodeTrainer, Examples, RunningEpisode, consolidate, hold_out
@@ -557,7 +558,7 @@ class Learner:
             episodic_bytes=known.episodic.nbytes if known else 0,
             features_bytes=self.preprocessor.nbytes if built else 0,
             examples_per_class={self.labels.label(i): n for i, n in known.semantic.examples.items()} if known else {},
-            estimated_accuracy=known.calibration.accuracy if known else None,
+            quality=self.quality(),
             network_weight=known.calibration.weight if known else None,
             network_resting=self.network_resting,
             episodes_left=min(self._episodes_left(self.network, self.network_episodes).values(), default=None)
@@ -566,6 +567,14 @@ class Learner:
             pending_examples=self.pending_examples,
             phases_done=None if self.running is None else self.running.phases_done,
         )
+
+    def quality(self) -> Quality | None:
+        """How good its answers are, on held-out examples; absent without a learned metric, and while they are few.
+
+        Measured when an episode is learned, and now and then while examples are taught.
+        """
+        quality = self.knowledge.calibration.quality if self.knowledge is not None else None
+        return None if quality is None else quality.named(self.labels.label)
 
     def save(self, path: str | os.PathLike[str], *, pending: bool = True) -> None:
         """Write a snapshot, complete or not at all. `pending` includes raw examples that are not learned yet."""

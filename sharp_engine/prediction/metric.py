@@ -5,6 +5,8 @@ directions. A class of n examples is then a Gaussian about its mean whose place 
 class means vary by ψ it predicts mean m·nψ/(1 + nψ) and variance 1 + ψ/(1 + nψ), while everything seen predicts
 variance 1 + ψ. The score is the logarithm of the ratio of the two likelihoods (probabilistic linear discriminant
 analysis). For large n this is the nearest mean; a class of one example is not pushed away for being uncertain.
+Still, what is uncertain loses to what is certain more often than not: a class gains a bonus while it has few examples,
+so that it is found about as often as the others.
 
 The axes are those of the class means, each weighted by its count, with ψ less what the uncertainty of the means
 explains, and never below a floor for directions that no class has used yet. Directions beyond all axes tell nothing
@@ -28,6 +30,9 @@ _COLUMNS = 512
 
 _LEAST_VARIATION = 0.05
 """Class means vary by at least this much per dimension: two classes of one example each say nothing of it."""
+
+_FEW = 30.0
+"""The bonus of a class falls to 1/e with so many examples."""
 
 _NEAR = 0.1
 """Distances below this are bent so that none is negative and none is lost."""
@@ -151,8 +156,11 @@ class Coordinates:
 class Metric:
     """Scores of whitened examples: log-likelihood ratios of every class against everything seen."""
 
-    def __init__(self, known: Means, floor: float, noise: float) -> None:
-        """`noise`: variance of unseen examples about their class along the axes, where that of seen ones is 1."""
+    def __init__(self, known: Means, floor: float, noise: float, bonus: float = 0.0) -> None:
+        """`noise`: variance of unseen examples about their class along the axes, where that of seen ones is 1.
+        `bonus`: what the score of a class with no example would gain; with more examples it falls to nothing.
+        """
+        self._made_of = (known, noise, bonus)
         self.class_ids = known.class_ids
         self.counts = known.counts
         device = known.means.device
@@ -183,14 +191,22 @@ class Metric:
         self.axes = (axes / math.sqrt(noise)).T.to(device, torch.float32).contiguous()  # (dimensions, axes)
         self._quadratic = quadratic.T.to(device, torch.float32).contiguous()
         self._linear = linear.T.to(device, torch.float32).contiguous()
-        self._constant = constant.to(device, torch.float32)
-        self._places = (around @ axes.T).to(device, torch.float32)  # (classes, axes)
+        self.bonus = (bonus * torch.exp(-known.counts / _FEW)).to(device, torch.float32)  # (classes,)
+        self._constant = constant.to(device, torch.float32) + self.bonus
+        self.places = (around @ axes.T).to(device, torch.float32)  # (classes, axes), of the means themselves
+        self.psi = psi.to(device, torch.float32)  # (axes,)
+        self.least = least
         sure = 1.0 + least / (1.0 + float(known.counts.max()) * least)
         self._rest_slope = 0.5 * (1.0 / (1.0 + least) - 1.0 / sure)
         beyond = dimensions - len(psi)
-        self._rest_offset = 0.5 * beyond * (math.log1p(least) - math.log(sure))
+        self.rest_offset = 0.5 * beyond * (math.log1p(least) - math.log(sure))
         self._seen = (1.0 / everything).to(device, torch.float32)  # (axes,)
         self._seen_constant = float(everything.log().sum())
+
+    def is_of(self, known: Means, noise: float, bonus: float) -> bool:
+        """Whether it would be made again, to the same bits; with the floor that it has."""
+        means, *scale = self._made_of
+        return scale == [noise, bonus] and means.same(known)
 
     def coordinates(self, v: Tensor) -> Coordinates:
         """Of whitened examples v (n, dimensions)."""
@@ -208,7 +224,7 @@ class Metric:
 
     def likeness(self, rest: Tensor) -> Tensor:
         """What directions beyond the axes add to every class's score: (n,)."""
-        return rest * self._rest_slope + self._rest_offset
+        return rest * self._rest_slope + self.rest_offset
 
     def distances(self, z: Tensor, scores: Tensor) -> Tensor:
         """Squared distances to classes along the axes, in the order of their scores: (n, classes).
@@ -219,26 +235,6 @@ class Metric:
         plain = (everything[:, None] - 2.0 * scores) / max(z.shape[1], 1)
         # Corrections and votes may lift a score beyond any likelihood: then it nears 0, and still rises with its score.
         return torch.where(plain < _NEAR, _NEAR**2 / (2.0 * _NEAR - plain.clamp(max=_NEAR)), plain)
-
-    def left_out(self, at: Coordinates, rows: Tensor, leverage: float) -> Coordinates:
-        """Coordinates of examples as a metric would see them that had not learned them.
-
-        Leaving an example out moves its class's mean away from it and widens the covariance along it; a rank-one
-        update of the inverse gives both. rows: (n,) the class of each, by its place in this metric; of classes with at
-        least two examples.
-        """
-        n = self.counts.to(at.z.device, torch.float32)[rows]
-        off = at.z - self._places[rows]  # (n, axes) from the class's mean
-        factor = n / (n - 1.0).clamp(min=1.0)
-        seen = leverage * factor * (off.square().sum(1) + at.rest) * self.noise
-        remaining = (1.0 - seen).clamp(min=0.05)
-        z = self._places[rows] + off * (factor / remaining)[:, None]
-        return Coordinates(z, at.rest * factor.square() / remaining)
-
-    def noise_along_axes(self, at: Coordinates, rows: Tensor) -> float:
-        """Mean squared deviation from the class's mean per axis, in this metric's unit."""
-        off = at.z - self._places[rows]
-        return float(off.square().mean()) if off.numel() else 1.0  # no axis, no noise along it
 
 
 def _axes(around: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

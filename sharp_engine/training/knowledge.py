@@ -6,6 +6,7 @@ known before stays as it was, for whoever still answers with it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,10 @@ from sharp_engine.memory.episodic import EpisodicMemory
 from sharp_engine.memory.semantic import SemanticMemory, empty_semantic_memory
 from sharp_engine.network.features import FeatureMap
 from sharp_engine.prediction.calibration import Calibration, enough, fit_temperature, fit_weight, sample
-from sharp_engine.prediction.metric import Coordinates, Metric, Whitening, fit_whitening, whitened_means
+from sharp_engine.prediction.left_out import LeftOut, leave_out
+from sharp_engine.prediction.metric import Metric, Whitening, fit_whitening, whitened_means
 from sharp_engine.prediction.metric_predictor import LearnedMetric, voters
+from sharp_engine.prediction.quality import measure
 from sharp_engine.prediction.vote import VotePredictor
 
 _CHUNK = 2048
@@ -31,6 +34,12 @@ much room as the scatter)."""
 _WAITING_SHARE = 8
 """… and no more than one in this many of all: while little is known, every example is summed up at once. When they are
 is a matter of counts alone, so that a flood of examples costs a new metric only now and then."""
+
+_WAITING_OF_CLASS = 16
+"""… and of one class no more than so many, or than were summed up of it: how a new class scatters is worth knowing."""
+
+_SETTLED = 10
+"""A class with so many examples has a mean that is near enough to its place: what lies off it is noise."""
 
 _LEAST_NOISE, _MOST_NOISE = 0.25, 16.0
 
@@ -50,7 +59,9 @@ class Knowledge:
 
     def forget(self, class_id: int) -> Knowledge:
         """Without one class."""
-        return replace(self, semantic=self.semantic.forget(class_id), episodic=self.episodic.forget(class_id))
+        quality = self.calibration.quality
+        calibration = replace(self.calibration, quality=quality.without(class_id) if quality else None)
+        return Knowledge(self.semantic.forget(class_id), self.episodic.forget(class_id), calibration)
 
 
 def nothing_known(features: int, dimensions: int, device: torch.device) -> Knowledge:
@@ -131,8 +142,7 @@ class MetricLearner:
         phi = self._features(s)
         semantic = known.semantic.teach(phi, ids)
         known = Knowledge(semantic, self._represented(known, s, ids, episode), known.calibration)
-        most = max(_WAITING, self._features.dimensions)
-        if len(semantic.taught_ids) > min(most, int(semantic.counts.sum()) // _WAITING_SHARE):
+        if self._must_fold(semantic):
             known = self.calibrate(replace(known, semantic=semantic.folded()))
         if not correct:
             return Taught(known)
@@ -162,6 +172,15 @@ class MetricLearner:
                 break
         return Taught(known, tuple(sorted(kept)), report)
 
+    def _must_fold(self, semantic: SemanticMemory) -> bool:
+        """Whether too many examples wait to be summed up: over all, or of a class that is mostly made of them."""
+        most = max(_WAITING, self._features.dimensions)
+        if len(semantic.taught_ids) > min(most, int(semantic.counts.sum()) // _WAITING_SHARE):
+            return True
+        summed = dict(zip(semantic.class_ids, semantic.counts.tolist(), strict=True))
+        waiting = Counter(semantic.taught_ids)
+        return any(n >= max(_WAITING_OF_CLASS, summed.get(class_id, 0)) for class_id, n in waiting.items())
+
     def fit(self, known: Knowledge, vote: VotePredictor | None) -> LearnedMetric:
         """The metric that these memories make."""
         made = self._made_of(known)
@@ -182,17 +201,25 @@ class MetricLearner:
         if single is None:
             return replace(known, calibration=plain)
         means = whitened_means(known.semantic, whitening)
-        metric = Metric(means, self._config.floor, 1.0)
-        noise = metric.noise_along_axes(*_left_out(metric, whitening, single))
-        metric = Metric(means, self._config.floor, min(max(noise, _LEAST_NOISE), _MOST_NOISE))
-        at, rows = _left_out(metric, whitening, single)
-        scores = metric.scores(at.z)
+        settled = single.settled(means.counts)
+        noise = _left_out(Metric(means, self._config.floor, 1.0), whitening, settled).noise
+        metric = Metric(means, self._config.floor, _bounded(noise))
+        # Scores that must be cooled by a temperature T are surer than Gaussians would be. Half of that, √T, is taken
+        # for noise of the examples, so that a mean of few is trusted less too.
+        metric = Metric(means, self._config.floor, _bounded(metric.noise * _unit(metric, whitening, settled) ** 0.5))
+        unit = _unit(metric, whitening, settled)
+        metric = Metric(means, self._config.floor, metric.noise, self._config.few_bonus * unit)
+        left = _left_out(metric, whitening, single)
+        scores = left.scores + metric.bonus
+        ids, answers = metric.class_ids, scores.argmax(1).tolist()
+        pairs = Counter((ids[row], ids[answer]) for row, answer in zip(single.rows.tolist(), answers, strict=True))
         calibration = replace(
             plain,
             noise=metric.noise,
-            temperature=fit_temperature(scores, rows),
-            references=(-scores.amax(1) - metric.likeness(at.rest)).sort().values.cpu(),
-            accuracy=float((scores.argmax(1) == rows).float().mean()),
+            unit=unit,
+            temperature=fit_temperature(scores, single.rows),
+            references=left.novelty.sort().values.cpu(),
+            quality=measure(pairs, ids),
         )
         return replace(known, calibration=calibration)
 
@@ -203,9 +230,9 @@ class MetricLearner:
         if single is None or not enough(int(single.held_out.sum())):
             return known
         single = single.take(single.held_out)
-        metric = Metric(whitened_means(known.semantic, whitening), self._config.floor, calibration.noise)
-        at, rows = _left_out(metric, whitening, single)
-        scores = metric.scores(at.z)
+        bonus = self._config.few_bonus * calibration.unit
+        metric = Metric(whitened_means(known.semantic, whitening), self._config.floor, calibration.noise, bonus)
+        scores, rows = _left_out(metric, whitening, single).scores + metric.bonus, single.rows
         votes = vote.class_scores(single.s) @ voters(vote, metric)
         weight = fit_weight(scores, votes, rows)
         fruitless = 0 if weight else calibration.fruitless + 1
@@ -282,14 +309,28 @@ class _SingleMemories:
     held_out: Tensor
     """(n,) bool: whether the network never trained on it"""
 
+    def settled(self, counts: Tensor) -> _SingleMemories:
+        """Those of classes that have more than a few examples, if such classes have half of them; counts: (classes,)."""
+        chosen = (counts >= _SETTLED).to(self.rows.device)[self.rows]
+        return self.take(chosen) if 2 * int(chosen.sum()) >= len(chosen) else self
+
     def take(self, chosen: Tensor) -> _SingleMemories:
         """Some of them."""
         return _SingleMemories(self.s[chosen], self.v[chosen], self.rows[chosen], self.held_out[chosen])
 
 
-def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> tuple[Coordinates, Tensor]:
-    """Coordinates of single memories as if they had never been learned, and their classes."""
-    return metric.left_out(metric.coordinates(single.v), single.rows, whitening.leverage), single.rows
+def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> LeftOut:
+    """Single memories as if they had never been learned."""
+    return leave_out(metric, metric.coordinates(single.v), single.rows, whitening.leverage)
+
+
+def _unit(metric: Metric, whitening: Whitening, single: _SingleMemories) -> float:
+    """How many times as sure as they should be the scores are; at least 1."""
+    return max(1.0, fit_temperature(_left_out(metric, whitening, single).scores, single.rows, cautious=False))
+
+
+def _bounded(noise: float) -> float:
+    return min(max(noise, _LEAST_NOISE), _MOST_NOISE)
 
 
 def _places(marked: Tensor) -> set[int]:
