@@ -391,8 +391,8 @@ class TeachRequest(_message.Message):
     """Name of the learner. Required."""
     request_id: _builtins.str
     """The caller's own name for this lesson, unique within the learner: 1 to 128 of the letters a–z and A–Z, digits, ".",
-    "_", ":", "/" and "-". Required. A random UUID will do. Remembered for the newest 10,000 lessons of the learner, and
-    for all that are not part of a version yet.
+    "_", ":", "/" and "-". Required. A random UUID will do. Remembered for the newest 10,000 lessons of the learner,
+    and for all that are not part of a version yet.
     """
     create_if_missing: _builtins.bool
     """True: if there is no learner of that name, it is created with an empty LearnerConfig. Harmless if there is one."""

@@ -125,7 +125,7 @@ class Trainer:
 
     def _taught(self, job: Job, learner: Learner) -> Learner:
         """The learner with the lessons that came before the episode; one that is resumed has them."""
-        if not learner.config.metric.enabled:
+        if job.lessons is None or not learner.config.metric.enabled:
             return learner
         lessons, threads = self._examples.lessons(job.lessons.learner, job.lessons.place), torch.get_num_threads()
         torch.set_num_threads(job.lessons.threads)

@@ -53,13 +53,14 @@ class Job:
     input_shape: tuple[int, ...]
     labels: dict[int, Label]
     """By ordinal."""
-    lessons: LessonsBefore
     work: Path
     """Folder of half-learned episodes."""
     stem: str
     """Beginning of this episode's files there."""
     out: Path
     """Where the finished version goes."""
+    lessons: LessonsBefore | None = None
+    """Absent: there are none."""
 
 
 # ---- front → trainer ------------------------------------------------------------------------------------------------

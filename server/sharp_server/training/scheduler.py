@@ -257,10 +257,10 @@ class Scheduler:
             blurry=trainee.config.stream.blurry or episode.boundaries == "AUTOMATIC",
             input_shape=trainee.input_shape or (),
             labels=trainee.labels_by_ordinal(),
-            lessons=LessonsBefore(trainee.id, episode.place, self._config.predictor.threads),
             work=self._folder.work,
             stem=f"{trainee.uid}-{episode.number}-{trainee.model.version}",
             out=self._folder.snapshot(trainee.uid, turn.snapshot),
+            lessons=LessonsBefore(trainee.id, episode.place, self._config.predictor.threads),
         )
 
     async def _outcome(self, turn: TrainingTurn) -> Outcome:
