@@ -335,7 +335,7 @@ class FakeLearner:
             model_version=self.model_version,
             episodes_learned=self.episodes_learned,
             layers=self.layers() if self.input_shape else [],
-            memories=self.memories() if self.model_version else None,
+            memories=self.memories() if self.model_version or self.known() else None,
             backlog=learner_pb2.Backlog(
                 examples=sum(len(episode.y) for episode in waiting),
                 bytes=sum(x.nbytes for episode in waiting for x in episode.x),
