@@ -34,9 +34,10 @@ from sharp_engine.labels import Label, LabelLike, Labels, as_labels
 from sharp_engine.memory.long_term import LongTermMemory
 from sharp_engine.memory.short_term import ShortTermMemory
 from sharp_engine.network.architecture import Architecture, Normaliser, resolve_architecture
-from sharp_engine.network.backbone import build_backbone
+from sharp_engine.network.backbone import build_backbone, read_weights
 from sharp_engine.network.features import FeatureMap
 from sharp_engine.network.preprocessing import Preprocessor
+from sharp_engine.network.pretrained import build_pretrained
 from sharp_engine.network.state import Network, build
 from sharp_engine.prediction import novelty
 from sharp_engine.prediction.answers import Predictions, Predictor
@@ -110,13 +111,17 @@ class Learner:
         architecture = resolve_architecture(config, input_shape, stable)
         if config.backbone is not None:
             backbone = backbone or build_backbone(config.backbone, device)
+        elif architecture.pretrained and backbone is None:
+            assert config.pretrained is not None
+            state = read_weights(Path(config.pretrained))
+            backbone = build_pretrained(architecture, state, config.pretrained, device)
         preprocessor = self.preprocessor_for(architecture, backbone)
         features = preprocessor.shape_of_features(input_shape)
         # Nothing is drawn from the learner's own before everything fits.
         generator = self._random_copy() if load_weights else None
         m = self.config.memory.replayed_episodes
         network = build(architecture, config.density, config.fan_in, m, features, generator, device)
-        if config.pretrained is not None:
+        if config.pretrained is not None and not stable:
             freeze_pretrained(network)
             if load_weights:
                 load_pretrained(network, config.pretrained)
@@ -150,6 +155,8 @@ class Learner:
         for name in ("architecture", "memory", "metric", "seed", "device"):
             old, new = getattr(self.config, name), getattr(config, name)
             if name == "architecture":
+                if config.metric.enabled and (old.pretrained is None) != (new.pretrained is None):
+                    raise ConfigError("architecture.pretrained cannot come or go once a learner is made")
                 old, new = _without_sources(old), _without_sources(new)
             if old != new:
                 raise ConfigError(f"{name} cannot change once a learner is made")
@@ -537,6 +544,47 @@ class Learner:
         if running is not None and running.examples is not None:
             self._forget_in_progress(running, running.examples, class_id)
         self._predictor = None
+
+    def rename_class(self, label: Label, new: Label) -> None:
+        """Give a class another label, which no other class has. Everything known of it stays, at any time."""
+        self.labels.rename(label, new)
+        self._predictor = None
+
+    def merge_classes(self, source: Label, target: Label) -> None:
+        """Make one class part of another, as if all its examples had been of the other from the start.
+
+        Exactly so in the learned metric. The network's memories of both are compared on the units that both live on;
+        without any, the source's are dropped. If only one of the two is still replayed, the merged class is replayed no
+        longer: what is written anew from half of a class would forget the other half.
+        """
+        self._require_no_episode()
+        source_id, target_id = self.labels.find(source), self.labels.find(target)
+        if source_id == target_id:
+            raise LabelError(f"class {source!r} cannot be merged with itself")
+        knowledge = self.knowledge
+        if knowledge is not None:
+            knowledge = knowledge.merge(source_id, target_id, self.config.metric.representatives)
+            knowledge = self.metric_learner.calibrate(knowledge)
+        if self.architecture is not None:
+            self._merge_memories(source_id, target_id)
+            self.segmenter.merge(source_id, target_id)
+        self.knowledge = knowledge
+        self.pending = [Examples(p.x, torch.where(p.y == source_id, target_id, p.y)) for p in self.pending]
+        self.labels.remove(source)
+        self._predictor = None
+
+    def _merge_memories(self, source: int, target: int) -> None:
+        """Merge what the network's two memories hold of a class into what they hold of another."""
+        known = {memory.class_id: memory for memory in self.ltm.classes if memory.class_id in (source, target)}
+        if len(known) == 2 and not bool((known[source].mask & known[target].mask).any()):
+            self.stm, self.ltm = self.stm.forget(source), self.ltm.forget(source)  # no unit could compare both
+            return
+        replayed = {stored.class_id for stored in self.stm.classes} & {source, target}
+        if len(replayed) < len(known):
+            self.stm = self.stm.forget(source).forget(target)
+        self.stm = self.stm.merge(source, target)
+        ltm = self.ltm.merge(source, target, self.config.memory.ltm_per_class)
+        self.ltm = novelty.calibrate(ltm, self.config.prediction.floor_quantile) if ltm.classes else ltm
 
     def inspect(self) -> Inspection:
         """The learner in figures."""
