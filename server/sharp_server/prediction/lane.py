@@ -12,7 +12,7 @@ from typing import Protocol
 from sharp_engine import Label, LearnerConfig
 from sharp_server.prediction.model import Model
 from sharp_server.prediction.taught import Examples, TaughtLearner
-from sharp_server.storage.records import Beyond
+from sharp_server.storage.records import Beyond, LessonRow
 
 _OUTCOMES = 1000
 """Of the newest lessons, for whoever repeats one."""
@@ -90,6 +90,15 @@ class Teachable(Protocol):
     def keep_lessons(self, lessons: int, nbytes: int) -> None:
         """So many lessons are no part of a version, and take so many bytes."""
         ...
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What became of a lesson: it is durable and serving."""
+
+    row: LessonRow
+    corrections: int
+    """Examples that were answered wrong before; 0 of a repetition that nobody remembers."""
 
 
 @dataclass(eq=False)

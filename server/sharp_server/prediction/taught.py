@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,16 @@ from sharp_server.prediction.summary import Summary, summarize
 log = logging.getLogger(__name__)
 
 Examples = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What arrived at one place: a lesson or a batch."""
+
+    place: int
+    lesson: bool
+    x: Examples
+    labels: Sequence[Label]
 
 
 @dataclass(frozen=True)
@@ -62,10 +72,29 @@ class TaughtLearner:
         self._learner.teach(x, list(labels))
         self._until = place
 
-    def teach_again(self, place: int, x: Examples, labels: Sequence[Label]) -> None:
-        """Take a lesson of the journal."""
-        if teach_lesson(self._learner, x, labels):
-            self._until = place
+    def teach_all(self, lessons: Sequence[Taken]) -> tuple[list[int | Exception], Known]:
+        """Take lessons; gives how many examples of each were answered wrong before, or why it can't be taught."""
+        outcomes: list[int | Exception] = []
+        for lesson in lessons:
+            try:
+                wrong = self.wrong(lesson.x, lesson.labels)
+                self.teach(lesson.place, lesson.x, lesson.labels)
+                outcomes.append(wrong)
+            except SharpError as error:  # it is as it was; whoever asked hears it
+                outcomes.append(error)
+        return outcomes, self.known()
+
+    def teach_again(self, items: Sequence[Taken], judged: Container[int] = ()) -> dict[int, int]:
+        """Take arrivals from the journal; gives how many examples of those in `judged` were answered wrong before."""
+        wrong: dict[int, int] = {}
+        for item in items:
+            if item.place in judged:
+                wrong[item.place] = self.wrong(item.x, item.labels)
+            if not item.lesson:
+                self.count(item.x, item.labels)
+            elif teach_lesson(self._learner, item.x, item.labels):
+                self._until = item.place
+        return wrong
 
     def count(self, x: Examples, labels: Sequence[Label]) -> None:
         """Take a batch that is still to be learned with its episode: known, but no reason for corrections."""

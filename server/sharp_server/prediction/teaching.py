@@ -16,15 +16,14 @@ import logging
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 
-from sharp_engine import Label, Learner, SharpError
+from sharp_engine import Label, Learner
 from sharp_server.config.model import TeachingConfig
 from sharp_server.errors import RpcError
-from sharp_server.prediction.lane import Lane, Teachable, Waiting
+from sharp_server.prediction.lane import Lane, Lesson, Teachable, Waiting
 from sharp_server.prediction.model import Model
 from sharp_server.prediction.summary import Summary
-from sharp_server.prediction.taught import Consolidated, Examples, Known, TaughtLearner
+from sharp_server.prediction.taught import Consolidated, Examples, Known, Taken, TaughtLearner
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import Beyond, BeyondKey, LessonRow, NewLesson
@@ -47,15 +46,6 @@ _ANY_LESSON = 1 << 62
 
 Loader = Callable[[Teachable], Learner]
 """The learner of a version's snapshot, or a new one where there is none; runs in the thread."""
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """What became of a lesson: it is durable and serving."""
-
-    row: LessonRow
-    corrections: int
-    """Examples that were answered wrong before; 0 of a repetition that nobody remembers."""
 
 
 class Teaching:
@@ -266,7 +256,9 @@ class Teaching:
         return lane.taught
 
     async def _teach(self, lane: Lane, taught: TaughtLearner, group: list[Waiting]) -> None:
-        outcomes, known = await self._thread.run_in_thread(_teach_all, taught, group)
+        outcomes, known = await self._thread.run_in_thread(
+            taught.teach_all, [Taken(w.place, True, w.x, w.labels) for w in group]
+        )
         refused: list[tuple[Waiting, Exception]] = []
         for waiting, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, int):
@@ -282,7 +274,7 @@ class Teaching:
 
     async def _count(self, lane: Lane, taught: TaughtLearner, batch: Beyond) -> None:
         lane.ahead.popleft()
-        await self._thread.run_in_thread(_teach_again, taught, _examples(lane.served, [batch]), set())
+        await self._thread.run_in_thread(taught.teach_again, _examples(lane.served, [batch]))
         lane.batch_examples += batch.examples
         lane.last_batch = time.monotonic()
 
@@ -323,7 +315,7 @@ class Teaching:
             found = [item for item in found if item.key <= last]
             if not found:
                 break
-            wrong = await self._thread.run_in_thread(_teach_again, taught, _examples(served, found), unjudged)
+            wrong = await self._thread.run_in_thread(taught.teach_again, _examples(served, found), unjudged)
             for item in found:
                 if item.lesson:
                     outcome = wrong.get(item.place, lane.outcome(item.place))
@@ -338,37 +330,9 @@ class Teaching:
         return taught
 
 
-# ---- in the thread --------------------------------------------------------------------------------------------------
-
-_Taken = tuple[Beyond, Examples, list[Label]]
-
-
-def _examples(served: Teachable, items: Sequence[Beyond]) -> list[_Taken]:
+def _examples(served: Teachable, items: Sequence[Beyond]) -> list[Taken]:
+    """Arrivals from the journal as arrays and labels."""
     shape, labels = served.input_shape or (), served.labels_by_ordinal()
-    return [(item, joined(item.slices, shape), labels_of(item.slices, labels)) for item in items]
-
-
-def _teach_all(taught: TaughtLearner, group: list[Waiting]) -> tuple[list[int | Exception], Known]:
-    """Teach lessons; gives how many examples of each were answered wrong before, or why it can't be taught."""
-    outcomes: list[int | Exception] = []
-    for lesson in group:
-        try:
-            wrong = taught.wrong(lesson.x, lesson.labels)
-            taught.teach(lesson.place, lesson.x, lesson.labels)
-            outcomes.append(wrong)
-        except SharpError as error:  # the learner is as it was; whoever asked hears it
-            outcomes.append(error)
-    return outcomes, taught.known()
-
-
-def _teach_again(taught: TaughtLearner, items: list[_Taken], judged: set[int]) -> dict[int, int]:
-    """Teach arrivals from the journal; gives how many examples of lessons in `judged` were answered wrong before."""
-    wrong: dict[int, int] = {}
-    for item, x, labels in items:
-        if item.place in judged:
-            wrong[item.place] = taught.wrong(x, labels)
-        if item.lesson:
-            taught.teach_again(item.place, x, labels)
-        else:
-            taught.count(x, labels)
-    return wrong
+    return [
+        Taken(item.place, item.lesson, joined(item.slices, shape), labels_of(item.slices, labels)) for item in items
+    ]
