@@ -27,12 +27,13 @@ def rows(learners: list[LearnerInfo]) -> list[list[str]]:
             "×".join(map(str, learner.input_shape)) or "–",
             f"{learner.status.backlog.lag_examples:,}",
             str(learner.status.backlog.episodes_parked),
+            f"{learner.status.backlog.open_examples:,}",
         ]
         for learner in learners
     ]
 
 
-HEADS = ("learner", "state", "version", "episodes", "classes", "input", "behind", "parked")
+HEADS = ("learner", "state", "version", "episodes", "classes", "input", "behind", "parked", "open")
 """The columns of a table of learners."""
 
 

@@ -69,7 +69,9 @@ class ServerContext:
         self._teaching_thread = BackgroundThread("teach", config.teaching.niceness)
         self._teaching = teaching = Teaching(config.teaching, storage, self._teaching_thread, _loader(config, folder))
         publisher = Publisher(config, folder, storage, thread, teaching)
-        self._consolidation = consolidation = Consolidation(config.teaching, teaching, publisher, registry)
+        self._consolidation = consolidation = Consolidation(
+            config.teaching, teaching, publisher, registry, lambda: self._scheduler.wake()
+        )
         aftermath = Aftermath(
             config.trainer,
             folder,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sharp_client import OpenEpisodeWarning
 from sharp_client.testing import FakeServer
 
 Sharp = Any
@@ -29,6 +30,20 @@ def test_examples_that_are_taught_are_known_when_the_command_ends(sharp: Sharp, 
     assert sharp("predict", vectors[1], "--json").json()["predictions"][0]["label"] == "high"
     again = sharp("teach", "high", vectors[0], "--json").json()
     assert again["lessons"][0]["corrections"] == 0 and again["lessons"][0]["examples_known"] == 6
+
+
+def test_what_is_known_beyond_the_version_and_what_waits_for_a_boundary_is_shown(
+    sharp: Sharp, server: FakeServer
+) -> None:
+    with server.client() as client:
+        heights = client.learner("heights")
+        heights.teach(np.eye(2, 4), ["high", "low"])
+        with pytest.warns(OpenEpisodeWarning), heights.learn() as stream:
+            stream.send(np.eye(3, 4), ["a", "b", "c"])
+    for words in (("watch", "--once"), ("learner", "show", "heights")):
+        shown = sharp(*words).out
+        assert "5 examples" in shown and "3 examples in no episode yet" in shown
+    assert sharp("status").out.splitlines()[-1].split()[-1] == "3"
 
 
 def test_a_correction_shows_the_answer_before_and_after(sharp: Sharp, vectors: tuple[str, str]) -> None:

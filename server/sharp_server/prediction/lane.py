@@ -151,13 +151,15 @@ class Lane:
         """Examples of batches that are known."""
         self._lessons: dict[int, _Taught] = {}
         """By place."""
+        self._lesson_examples = self._lesson_bytes = 0
+        """Of all of them."""
         self._outcomes: OrderedDict[int, int] = OrderedDict()
         self._moved = asyncio.Event()
 
     @property
     def beyond(self) -> int:
         """Examples known beyond the version."""
-        return sum(lesson.examples for lesson in self._lessons.values()) + self.batch_examples
+        return self._lesson_examples + self.batch_examples
 
     @property
     def lessons(self) -> int:
@@ -172,6 +174,8 @@ class Lane:
     def lesson_taught(self, place: int, examples: int, nbytes: int, corrections: int) -> None:
         """A lesson is known."""
         self._lessons[place] = _Taught(examples, nbytes, time.monotonic())
+        self._lesson_examples += examples
+        self._lesson_bytes += nbytes
         self._outcomes[place] = corrections
         while len(self._outcomes) > _OUTCOMES:
             self._outcomes.popitem(last=False)
@@ -190,17 +194,20 @@ class Lane:
 
     def take_in(self, until: int) -> None:
         """Lessons up to a place are part of the version."""
-        self._lessons = {place: lesson for place, lesson in self._lessons.items() if place > until}
+        for place in [place for place in self._lessons if place <= until]:
+            taken = self._lessons.pop(place)
+            self._lesson_examples -= taken.examples
+            self._lesson_bytes -= taken.bytes
         self.weigh()
 
     def weigh(self) -> None:
         """Say how many bytes lessons take."""
-        nbytes = sum(lesson.bytes for lesson in self._lessons.values())
-        self.served.keep_lessons(len(self._lessons), nbytes)
+        self.served.keep_lessons(len(self._lessons), self._lesson_bytes)
 
     def begin_anew(self, taught: TaughtLearner) -> None:
         """Nothing is known but a version."""
         self.taught, self._lessons, self.batch_examples = taught, {}, 0
+        self._lesson_examples = self._lesson_bytes = 0
         self.ahead.clear()
 
     def answer(self, chosen: Sequence[Waiting]) -> None:

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 import time
-import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from sharp_engine import Label, Learner
@@ -53,11 +52,14 @@ class Teaching:
 
     def __init__(self, config: TeachingConfig, storage: Storage, thread: BackgroundThread, load: Loader) -> None:
         self._config, self._storage, self._thread, self._load = config, storage, thread, load
-        self._lanes: weakref.WeakKeyDictionary[Teachable, Lane] = weakref.WeakKeyDictionary()
+        self._lanes: dict[Teachable, Lane] = {}
         self._closed = False
 
     def _lane(self, served: Teachable) -> Lane:
-        return self._lanes.setdefault(served, Lane(served))
+        lane = self._lanes.get(served)
+        if lane is None:
+            lane = self._lanes[served] = Lane(served)
+        return lane
 
     def lessons(self, served: Teachable) -> int:
         """Lessons that are known beyond the version."""
@@ -286,7 +288,7 @@ class Teaching:
 
     def _let_go(self) -> None:
         """Keep few learners in memory to which nothing was taught since their version."""
-        idle = [lane for lane in self._lanes.values() if lane.taught and not lane.beyond and not lane.task]
+        idle = [lane for lane in self._lanes.values() if lane.taught and not (lane.beyond or lane.lock.locked())]
         idle.sort(key=lambda lane: lane.last_swap, reverse=True)
         for lane in idle[self._config.idle_learners :]:
             lane.taught = None

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -37,9 +37,15 @@ class Consolidation:
     """Looks now and then whose lessons are due; belongs to the event loop."""
 
     def __init__(
-        self, config: TeachingConfig, teaching: Teaching, publisher: Publisher, learners: Iterable[TaughtTrainee]
+        self,
+        config: TeachingConfig,
+        teaching: Teaching,
+        publisher: Publisher,
+        learners: Iterable[TaughtTrainee],
+        wake_trainer: Callable[[], None],
     ) -> None:
         self._config, self._teaching, self._publisher, self._learners = config, teaching, publisher, learners
+        self._wake_trainer = wake_trainer
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -67,6 +73,7 @@ class Consolidation:
             if lessons is None:
                 return False
             await self._publisher.publish_taught(served, lessons)
+        self._wake_trainer()  # an episode may have been closed meanwhile
         log.info("%s: lessons became part of version %d", served.name, served.model.version)
         return True
 
