@@ -119,6 +119,10 @@ def test_learners_without_stable_features_say_what_they_need(server: Server) -> 
     server.create("plain", metric__enabled="false")
     with refused("METRIC_NEEDED"):
         server.lesson("plain", *blobs(CLASSES, each=2))
+    with refused("EPISODE_NEEDED"):
+        server.lesson("new", images, ["a", "b"], create_if_missing=True)
+    with refused("LEARNER_NOT_FOUND"):  # what was made for a lesson that came to nothing is gone
+        server.learner("new")
 
 
 def test_batches_count_before_their_episode_ends_and_predictions_can_wait_for_them(server: Server) -> None:
