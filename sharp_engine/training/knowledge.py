@@ -90,8 +90,8 @@ class Taught:
     knowledge: Knowledge
     kept: tuple[int, ...] = ()
     """Which of the examples are kept as corrections."""
-    wrong: int = 0
-    """How many of them were answered wrong."""
+    wrong: tuple[int, ...] = ()
+    """Which of the examples were answered wrong."""
 
 
 @dataclass
@@ -145,13 +145,13 @@ class MetricLearner:
         y: Tensor,
         episode: int,
         vote: VotePredictor | None,
+        correct: Sequence[bool],
         corrections: Sequence[int] = (),
-        correct: bool = True,
     ) -> Taught:
         """Learn single examples at once.
 
-        `corrections`: examples that are kept as such however they are answered. Unless told to `correct`, no other is:
-        then nothing is answered here, and what is known is all there is to do.
+        `correct`: which of them may become corrections; where none may, nothing is answered here. `corrections`: those
+        that are kept as such however they are answered.
         """
         ids = tuple(y.tolist())
         phi = self._features(s)
@@ -159,7 +159,7 @@ class MetricLearner:
         known = Knowledge(semantic, self._represented(known, s, ids, episode), known.calibration)
         if self._must_fold(semantic):
             known = self.calibrate(replace(known, semantic=semantic.folded()))
-        if not correct:
+        if not any(correct):
             return Taught(known)
         learned = self.fit(known, vote)
         place = {class_id: row for row, class_id in enumerate(learned.metric.class_ids)}
@@ -168,10 +168,10 @@ class MetricLearner:
         plain, bent = self._scores(learned, known, s, phi, vote)
         others = plain.scatter(1, rows[:, None], -torch.inf).amax(1)
         unsure = plain.gather(1, rows[:, None]).squeeze(1) - others < 2.0 * known.calibration.temperature
-        episodic, valid = known.episodic, set(_last_words(s, ids))
+        episodic, valid = known.episodic, {row for row in _last_words(s, ids) if correct[row]}
         kept = set(corrections) | (_places(unsure) & valid)
         wrong = _places(bent.argmax(1) != rows)
-        report, wrong = len(wrong), wrong & valid - kept
+        report, wrong = tuple(sorted(wrong)), wrong & valid - kept
         while True:
             kept |= wrong
             if kept:
