@@ -44,6 +44,9 @@ _SETTLED = 10
 _WELL_KNOWN = 60
 """A class with so many examples gains nothing any more, and may lose to classes that do."""
 
+_JUDGES = 512
+"""Most representatives on which the bonus is fitted: it is fitted anew whenever something is taught."""
+
 _MOST_BONUS = 3.0
 """Largest bonus, in the calibration's unit."""
 
@@ -261,7 +264,7 @@ class MetricLearner:
         if not few or not enough(sum(len(c.features) for c in settled)):
             return 0.0
         if made.settled is None or made.settled[0] != tuple(map(id, settled)):
-            made.settled = tuple(map(id, settled)), settled, self._memories(settled, known, made.whitening)
+            made.settled = tuple(map(id, settled)), settled, self._memories(settled, known, made.whitening, _JUDGES)
         single = made.settled[2]
         scores, rows = _left_out(metric, made.whitening, single).scores, single.rows
         margin = (scores.gather(1, rows[:, None]) - scores[:, few]) / metric.bonuses(1.0)[few]  # (n, few)
@@ -325,11 +328,13 @@ class MetricLearner:
             return None
         return self._memories(classes, known, whitening)
 
-    def _memories(self, classes: Sequence[Representatives], known: Knowledge, whitening: Whitening) -> _SingleMemories:
+    def _memories(
+        self, classes: Sequence[Representatives], known: Knowledge, whitening: Whitening, most: int | None = None
+    ) -> _SingleMemories:
         """Representatives of some classes, or a sample of them."""
         place = {class_id: row for row, class_id in enumerate(known.semantic.class_ids)}
         every = torch.tensor([place[c.class_id] for c in classes for _ in c.features])
-        chosen = sample(len(every))
+        chosen = sample(len(every)) if most is None else sample(len(every), most)
         s = torch.cat([c.features for c in classes])[chosen.to(known.semantic.means.device)].float()
         held_out = torch.cat([c.held_out for c in classes])[chosen].to(s.device)
         return _SingleMemories(s, whitening(self._features(s)), every[chosen].to(s.device), held_out)
