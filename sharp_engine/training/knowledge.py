@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -107,8 +107,8 @@ class _Made:
     """The newest with these sums that a metric was fitted to."""
     vote: VotePredictor | None = None
     learned: LearnedMetric | None = None
-    settled: tuple[tuple[int, ...], tuple[Representatives, ...], _SingleMemories] | None = None
-    """Representatives of well-known classes, by identity, and what they are in whitened space."""
+    judges: dict[int, tuple[Representatives, _SingleMemories]] = field(default_factory=dict)
+    """By class: representatives, and some of them in whitened space."""
 
 
 class MetricLearner:
@@ -263,10 +263,8 @@ class MetricLearner:
         settled = tuple(c for c in known.episodic.classes if counts[c.class_id] >= _WELL_KNOWN)
         if not few or not enough(sum(len(c.features) for c in settled)):
             return 0.0
-        if made.settled is None or made.settled[0] != tuple(map(id, settled)):
-            made.settled = tuple(map(id, settled)), settled, self._memories(settled, known, made.whitening, _JUDGES)
-        single = made.settled[2]
-        scores, rows = _left_out(metric, made.whitening, single).scores, single.rows
+        judges = self._judges(settled, known, made)
+        scores, rows = _left_out(metric, made.whitening, judges).scores, judges.rows
         margin = (scores.gather(1, rows[:, None]) - scores[:, few]) / metric.bonuses(1.0)[few]  # (n, few)
         others = scores.scatter(1, rows[:, None], -torch.inf)
         others[:, few] = -torch.inf
@@ -276,6 +274,16 @@ class MetricLearner:
         if lost >= len(needed):
             return 0.0
         return min(max(float(needed[lost]), 0.0), _MOST_BONUS * known.calibration.unit)
+
+    def _judges(self, settled: Sequence[Representatives], known: Knowledge, made: _Made) -> _SingleMemories:
+        """Some representatives of each class; only those of classes that have changed are whitened anew."""
+        each = max(1, _JUDGES // len(settled))
+        for memories in settled:
+            before = made.judges.get(memories.class_id)
+            if before is None or before[0] is not memories:
+                some = replace(memories, features=memories.features[:each], held_out=memories.held_out[:each])
+                made.judges[memories.class_id] = memories, self._memories([some], known, made.whitening)
+        return _joined([made.judges[memories.class_id][1] for memories in settled])
 
     def release(self, known: Knowledge) -> None:
         """Keep nothing that was made for other sums than these."""
@@ -328,13 +336,11 @@ class MetricLearner:
             return None
         return self._memories(classes, known, whitening)
 
-    def _memories(
-        self, classes: Sequence[Representatives], known: Knowledge, whitening: Whitening, most: int | None = None
-    ) -> _SingleMemories:
+    def _memories(self, classes: Sequence[Representatives], known: Knowledge, whitening: Whitening) -> _SingleMemories:
         """Representatives of some classes, or a sample of them."""
         place = {class_id: row for row, class_id in enumerate(known.semantic.class_ids)}
         every = torch.tensor([place[c.class_id] for c in classes for _ in c.features])
-        chosen = sample(len(every)) if most is None else sample(len(every), most)
+        chosen = sample(len(every))
         s = torch.cat([c.features for c in classes])[chosen.to(known.semantic.means.device)].float()
         held_out = torch.cat([c.held_out for c in classes])[chosen].to(s.device)
         return _SingleMemories(s, whitening(self._features(s)), every[chosen].to(s.device), held_out)
@@ -361,6 +367,11 @@ class _SingleMemories:
     def take(self, chosen: Tensor) -> _SingleMemories:
         """Some of them."""
         return _SingleMemories(self.s[chosen], self.v[chosen], self.rows[chosen], self.held_out[chosen])
+
+
+def _joined(parts: Sequence[_SingleMemories]) -> _SingleMemories:
+    columns = zip(*((part.s, part.v, part.rows, part.held_out) for part in parts), strict=True)
+    return _SingleMemories(*(torch.cat(column) for column in columns))
 
 
 def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> LeftOut:
