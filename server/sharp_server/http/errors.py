@@ -116,6 +116,8 @@ def _field(place: Sequence[Any]) -> str:
 
 def _of_framework(error: HTTPException) -> Exception:
     """What the framework refuses by itself: unknown routes, methods, and bodies that it can't read."""
+    if isinstance(error.__cause__, HttpError):  # ours, met while it read the body
+        return error.__cause__
     if error.status_code == 404:
         return HttpError("ROUTE_NOT_FOUND", "there is nothing at this address; /docs lists what there is")
     if error.status_code == 405:
