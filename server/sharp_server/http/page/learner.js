@@ -155,7 +155,7 @@ function classesCard(app, name, quality) {
   const caption = h("p", { class: "legend", hidden: true });
   const fallen = h("p", { class: "warning", hidden: true });
   const empty = h("p", { class: "lead" }, "It knows no class yet.");
-  const table = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Classes" },
+  const table = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of classes" },
     h("table", { class: "classes" }, h("thead", {}, h("tr", {},
       h("th", { scope: "col" }, "Class"), h("th", { scope: "col", class: "number" }, "Examples"), h("th", { scope: "col" }, "Held-out accuracy"),
       h("th", { scope: "col" }, "Over versions"), h("th", { scope: "col", class: "number" }, "Memories"), h("th", { scope: "col" }, h("span", { class: "unseen" }, "What to do")))), rows));
@@ -285,7 +285,7 @@ const SENTENCES = {
 
 function eventsCard() {
   const list = h("ol", { class: "events" }), none = h("p", { class: "lead" }, "Nothing happened since the server started.");
-  const element = card("What happened", none, h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "What happened" }, list));
+  const element = card("What happened", none, h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "List of events" }, list));
   const seen = new Set();
   return {
     element,

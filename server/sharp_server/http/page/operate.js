@@ -26,7 +26,7 @@ export function operateCards(app, name) {
 
 function snapshotsCard(name) {
   const rows = h("tbody", {}), none = h("p", { class: "lead" }, "No snapshot yet: there is one after each episode.");
-  const table = h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Snapshots" }, h("table", { class: "snapshots" }, h("thead", {}, h("tr", {},
+  const table = h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Table of snapshots" }, h("table", { class: "snapshots" }, h("thead", {}, h("tr", {},
     h("th", { scope: "col" }, "Version"), h("th", { scope: "col" }, "Made"), h("th", { scope: "col", class: "number" }, "Classes"), h("th", { scope: "col", class: "number" }, "Size"), h("th", { scope: "col" }, h("span", { class: "unseen" }, "What to do")))), rows));
   const make = h("button", { type: "button", class: "primary" }, "Make a snapshot");
   const undo = h("button", { type: "button", class: "quiet" }, "Undo …");
