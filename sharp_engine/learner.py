@@ -34,14 +34,15 @@ from sharp_engine.labels import Label, LabelLike, Labels, as_labels
 from sharp_engine.memory.long_term import LongTermMemory
 from sharp_engine.memory.short_term import ShortTermMemory
 from sharp_engine.network.architecture import Architecture, Normaliser, resolve_architecture
-from sharp_engine.network.backbone import build_backbone
+from sharp_engine.network.backbone import build_backbone, read_weights
 from sharp_engine.network.features import FeatureMap
 from sharp_engine.network.preprocessing import Preprocessor
+from sharp_engine.network.pretrained import build_pretrained
 from sharp_engine.network.state import Network, build
 from sharp_engine.prediction import novelty
 from sharp_engine.prediction.answers import Predictions, Predictor
-from sharp_engine.prediction.metric import Whitening, fit_whitening
 from sharp_engine.prediction.metric_predictor import MetricPredictor
+from sharp_engine.prediction.quality import Quality
 from sharp_engine.prediction.vote import VotePredictor
 from sharp_engine.stream.segmenter import Segmenter
 from sharp_engine.training.episode import EpisodeTrainer, Examples, RunningEpisode, consolidate, hold_out
@@ -93,9 +94,6 @@ class Learner:
         """Lengths of the complete episodes at the head of `pending`."""
         self.knowledge: Knowledge | None = None
         """What is known in the learned metric, where there is one."""
-        self._whitenings: list[tuple[Tensor, Whitening]] = []
-        """The newest whitenings, and the scatter that each was made from: of what is known, and of what is known with
-        the episode in progress."""
         self._predictor: Predictor | None = None
         if self.config.architecture.input_shape is not None:
             self.build(self.config.architecture.input_shape)
@@ -113,13 +111,17 @@ class Learner:
         architecture = resolve_architecture(config, input_shape, stable)
         if config.backbone is not None:
             backbone = backbone or build_backbone(config.backbone, device)
+        elif architecture.pretrained and backbone is None:
+            assert config.pretrained is not None
+            state = read_weights(Path(config.pretrained))
+            backbone = build_pretrained(architecture, state, config.pretrained, device)
         preprocessor = self.preprocessor_for(architecture, backbone)
         features = preprocessor.shape_of_features(input_shape)
         # Nothing is drawn from the learner's own before everything fits.
         generator = self._random_copy() if load_weights else None
         m = self.config.memory.replayed_episodes
         network = build(architecture, config.density, config.fan_in, m, features, generator, device)
-        if config.pretrained is not None:
+        if config.pretrained is not None and not stable:
             freeze_pretrained(network)
             if load_weights:
                 load_pretrained(network, config.pretrained)
@@ -153,6 +155,8 @@ class Learner:
         for name in ("architecture", "memory", "metric", "seed", "device"):
             old, new = getattr(self.config, name), getattr(config, name)
             if name == "architecture":
+                if config.metric.enabled and (old.pretrained is None) != (new.pretrained is None):
+                    raise ConfigError("architecture.pretrained cannot come or go once a learner is made")
                 old, new = _without_sources(old), _without_sources(new)
             if old != new:
                 raise ConfigError(f"{name} cannot change once a learner is made")
@@ -258,11 +262,12 @@ class Learner:
         return self._finish(running, trainer, reporter)
 
     @torch.no_grad()
-    def teach(self, x: object, y: LabelLike) -> TeachReport:
-        """Learn a few labelled examples at once, without an episode: the next prediction names them.
+    def teach(self, x: object, y: LabelLike, *, correct: bool = True) -> TeachReport:
+        """Learn labelled examples at once, without an episode: the next prediction names them.
 
-        An example that would be answered wrong is kept as a correction. Needs a learned metric, and features that are
-        stable already: with a patch dictionary, a first episode must have been learned.
+        An example that would be answered wrong is kept as a correction, unless told not to `correct`: then examples
+        count, as those of an episode do, which is right for many of them and costs little. Needs a learned metric, and
+        features that are stable already: with a patch dictionary, a first episode must have been learned.
         """
         examples, labels = self._validated(x, y)
         if not self.config.metric.enabled:
@@ -281,11 +286,11 @@ class Learner:
         before, running = self.knowledge.class_ids, self.running
         if running is not None and running.knowledge is not None:
             before |= running.knowledge.class_ids
-            answered = self._taught(running.knowledge, s, ids, running.number)
-            taught = self._taught(self.knowledge, s, ids, self.episodes, answered.kept)
+            answered = self._taught(running.knowledge, s, ids, running.number, correct)
+            taught = self._taught(self.knowledge, s, ids, self.episodes, correct, answered.kept)
             running.knowledge, running.outdated = answered.knowledge, True
         else:
-            answered = taught = self._taught(self.knowledge, s, ids, self.episodes)
+            answered = taught = self._taught(self.knowledge, s, ids, self.episodes, correct)
         self.knowledge = taught.knowledge
         self.preprocessor = preprocessor
         self._predictor = None
@@ -304,14 +309,11 @@ class Learner:
         return resolve_architecture(self.config.architecture, shape, stable=True).kind != "dictionary"
 
     def _taught(
-        self, known: Knowledge, s: Tensor, ids: Tensor, episode: int, corrections: Sequence[int] = ()
+        self, known: Knowledge, s: Tensor, ids: Tensor, episode: int, correct: bool, corrections: Sequence[int] = ()
     ) -> Taught:
         """What teaching single examples s (n, features) makes of some knowledge."""
-        vote = self._network_vote() if known.calibration.weight else None
-        whitening = self._whitening_if_made(known)
-        taught = self.metric_learner.teach(known, s, ids, episode, whitening, vote, corrections)
-        self._keep_whitening(taught.knowledge, taught.whitening)
-        return taught
+        vote = self._network_vote() if correct and known.calibration.weight else None
+        return self.metric_learner.teach(known, s, ids, episode, vote, corrections, correct)
 
     def abandon_episode(self) -> None:
         """Give up the episode in progress: its examples are dropped and the learner is as before it began."""
@@ -322,6 +324,7 @@ class Learner:
         self._predictor = None
         held = {memory.class_id for memory in self.ltm.classes} | {stored.class_id for stored in self.stm.classes}
         if self.knowledge is not None:
+            self.metric_learner.release(self.knowledge)
             held |= self.knowledge.class_ids
             if not self.knowledge.class_ids:  # what was fitted to the abandoned examples goes with them
                 self.preprocessor = self.preprocessor.unfitted()
@@ -376,11 +379,10 @@ class Learner:
         assert running.examples is not None and running.features is not None
         reporter.check_cancelled()
         y, features = running.examples.y, running.features
-        running.knowledge, whitening = self.metric_learner.learn(
+        running.knowledge = self.metric_learner.learn(
             self.knowledge, features, y, running.heldout, running.number, self._side_generator()
         )
         running.outdated = False
-        self._keep_whitening(running.knowledge, whitening)
         self._predictor = None
         reporter.tell("metric-ready", self.network)
 
@@ -420,13 +422,13 @@ class Learner:
                 *(self.preprocessor, generator),
             )
             if knowledge is not None:
-                whitening = self._whitening_of(knowledge)
-                knowledge = self.metric_learner.weigh(knowledge, whitening, after.predictor)
+                knowledge = self.metric_learner.weigh(knowledge, after.predictor)
             self.network, self.stm, self.ltm = after.network, after.stm, after.ltm
             self.network_episodes = number
             self._predictor = after.predictor if knowledge is None else None
         if knowledge is not None:
             self.knowledge = knowledge
+            self.metric_learner.release(knowledge)
         self.generator.set_state(generator.get_state())
         self.episodes = running.number
         self.running = None
@@ -491,7 +493,7 @@ class Learner:
             if not knowledge.class_ids:
                 raise NothingLearnedError("nothing was learned yet: there is no class to name")
             with torch.no_grad():
-                learned = self.metric_learner.fit(knowledge, self._whitening_of(knowledge), vote)
+                learned = self.metric_learner.fit(knowledge, vote)
             self._predictor = MetricPredictor(
                 self.preprocessor,
                 self.feature_map,
@@ -510,23 +512,6 @@ class Learner:
             return None
         network = self.network if self.running is None else self.running.before
         return VotePredictor(self.preprocessor, network, self.ltm, self.labels, self.config.prediction)
-
-    def _whitening_of(self, knowledge: Knowledge) -> Whitening:
-        """Made anew only when the sums have changed."""
-        whitening = self._whitening_if_made(knowledge)
-        if whitening is None:
-            whitening = fit_whitening(knowledge.semantic, self.feature_map.stable, self.config.metric)
-            self._keep_whitening(knowledge, whitening)
-        return whitening
-
-    def _whitening_if_made(self, knowledge: Knowledge) -> Whitening | None:
-        scatter = knowledge.semantic.scatter
-        return next((made for of, made in self._whitenings if of is scatter), None)
-
-    def _keep_whitening(self, knowledge: Knowledge, whitening: Whitening) -> None:
-        scatter = knowledge.semantic.scatter
-        others = [(of, made) for of, made in self._whitenings if of is not scatter]
-        self._whitenings = [*(others if self.running is not None else []), (scatter, whitening)][-2:]
 
     def predict(self, x: object, *, top: int = 1, memories: int = 0, novelty: bool = True) -> Predictions:
         """Name a batch of examples (n, *input shape).
@@ -554,12 +539,52 @@ class Learner:
             self.stm = self.stm.forget(class_id)
         self.ltm = self.ltm.forget(class_id)
         if self.knowledge is not None:
-            self.knowledge, whitening = self.metric_learner.calibrate(_folded(self.knowledge.forget(class_id)))
-            self._keep_whitening(self.knowledge, whitening)
+            self.knowledge = self.metric_learner.calibrate(_folded(self.knowledge.forget(class_id)))
         self.labels.remove(label)
         if running is not None and running.examples is not None:
             self._forget_in_progress(running, running.examples, class_id)
         self._predictor = None
+
+    def rename_class(self, label: Label, new: Label) -> None:
+        """Give a class another label, which no other class has. Everything known of it stays, at any time."""
+        self.labels.rename(label, new)
+        self._predictor = None
+
+    def merge_classes(self, source: Label, target: Label) -> None:
+        """Make one class part of another, as if all its examples had been of the other from the start.
+
+        Exactly so in the learned metric. The network's memories of both are compared on the units that both live on;
+        without any, the source's are dropped. If only one of the two is still replayed, the merged class is replayed no
+        longer: what is written anew from half of a class would forget the other half.
+        """
+        self._require_no_episode()
+        source_id, target_id = self.labels.find(source), self.labels.find(target)
+        if source_id == target_id:
+            raise LabelError(f"class {source!r} cannot be merged with itself")
+        knowledge = self.knowledge
+        if knowledge is not None:
+            knowledge = knowledge.merge(source_id, target_id, self.config.metric.representatives)
+            knowledge = self.metric_learner.calibrate(knowledge)
+        if self.architecture is not None:
+            self._merge_memories(source_id, target_id)
+            self.segmenter.merge(source_id, target_id)
+        self.knowledge = knowledge
+        self.pending = [Examples(p.x, torch.where(p.y == source_id, target_id, p.y)) for p in self.pending]
+        self.labels.remove(source)
+        self._predictor = None
+
+    def _merge_memories(self, source: int, target: int) -> None:
+        """Merge what the network's two memories hold of a class into what they hold of another."""
+        known = {memory.class_id: memory for memory in self.ltm.classes if memory.class_id in (source, target)}
+        if len(known) == 2 and not bool((known[source].mask & known[target].mask).any()):
+            self.stm, self.ltm = self.stm.forget(source), self.ltm.forget(source)  # no unit could compare both
+            return
+        replayed = {stored.class_id for stored in self.stm.classes} & {source, target}
+        if len(replayed) < len(known):
+            self.stm = self.stm.forget(source).forget(target)
+        self.stm = self.stm.merge(source, target)
+        ltm = self.ltm.merge(source, target, self.config.memory.ltm_per_class)
+        self.ltm = novelty.calibrate(ltm, self.config.prediction.floor_quantile) if ltm.classes else ltm
 
     def inspect(self) -> Inspection:
         """The learner in figures."""
@@ -581,7 +606,7 @@ class Learner:
             episodic_bytes=known.episodic.nbytes if known else 0,
             features_bytes=self.preprocessor.nbytes if built else 0,
             examples_per_class={self.labels.label(i): n for i, n in known.semantic.examples.items()} if known else {},
-            estimated_accuracy=known.calibration.accuracy if known else None,
+            quality=self.quality(),
             network_weight=known.calibration.weight if known else None,
             network_resting=self.network_resting,
             episodes_left=min(self._episodes_left(self.network, self.network_episodes).values(), default=None)
@@ -590,6 +615,14 @@ class Learner:
             pending_examples=self.pending_examples,
             phases_done=None if self.running is None else self.running.phases_done,
         )
+
+    def quality(self) -> Quality | None:
+        """How good its answers are, on held-out examples; absent without a learned metric, and while they are few.
+
+        Measured when an episode is learned, and now and then while examples are taught.
+        """
+        quality = self.knowledge.calibration.quality if self.knowledge is not None else None
+        return None if quality is None else quality.named(self.labels.label)
 
     def save(self, path: str | os.PathLike[str], *, pending: bool = True) -> None:
         """Write a snapshot, complete or not at all. `pending` includes raw examples that are not learned yet."""

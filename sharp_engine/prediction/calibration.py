@@ -1,7 +1,7 @@
 """How sure an answer is, and how novel an example: fitted on single memories that the metric is made to forget first.
 
-Every class keeps a few representatives. Each is scored as if the metric had never learned it (`Metric.left_out`), and
-the network never trained on those it votes on, so what is fitted here holds for examples not seen yet:
+Every class keeps a few representatives. Each is scored as if the metric had never learned it (`left_out.py`), and the
+network never trained on those it votes on, so what is fitted here holds for examples not seen yet:
 - the noise of unseen examples, which is larger than that of the examples a covariance was estimated from;
 - the temperature at which a softmax of scores gives shares that are right as often as they say;
 - the novelty of examples of known classes, for comparison;
@@ -17,10 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sharp_engine.prediction.quality import Quality
+
 _ENOUGH = 20
 """Fewer representatives than this say too little: everything stays as it was at the start."""
 
-_MOST = 1024
+_MOST = 2048
 """Representatives that calibration looks at; more tell no more."""
 
 _LOWEST, _HIGHEST = 0.02, 200.0
@@ -41,6 +43,8 @@ class Calibration:
     """What was fitted; a default one before anything was."""
 
     noise: float = 1.0
+    unit: float = 1.0
+    """How many times as sure as they should be scores are; at least 1. What a class of few gains is counted in it."""
     temperature: float = 1.0
     references: Tensor = torch.zeros(0)
     """(r,) float32, sorted, on the CPU: novelty of examples of known classes, least first"""
@@ -48,8 +52,8 @@ class Calibration:
     """Of the network's vote; absent before it was fitted."""
     fruitless: int = 0
     """For how many episodes in a row the network's vote has added nothing."""
-    accuracy: float | None = None
-    """Share of representatives that are answered right; absent before there were enough."""
+    quality: Quality | None = None
+    """How representatives are answered, by class id; absent before there were enough."""
 
     def shares(self, scores: Tensor) -> Tensor:
         """Shares of classes from their scores: (n, classes)."""
@@ -81,14 +85,14 @@ def enough(representatives: int) -> bool:
 
 
 def sample(count: int) -> Tensor:
-    """Which of so many representatives are looked at: (at most 1024,)."""
+    """Which of so many representatives are looked at: (at most 2048,)."""
     return torch.arange(count) if count <= _MOST else torch.linspace(0, count - 1, _MOST).round().long()
 
 
-def fit_temperature(scores: Tensor, rows: Tensor) -> float:
+def fit_temperature(scores: Tensor, rows: Tensor, *, cautious: bool = True) -> float:
     """The temperature at which shares of classes lose least on examples of known class: scores (n, classes).
 
-    However many are right, the next one may be wrong: the mean share is never above (right + 1) / (n + 2).
+    However many are right, the next one may be wrong: the `cautious` mean share is never above (right + 1) / (n + 2).
     """
     low, high = math.log(_LOWEST), math.log(_HIGHEST)
     for _ in range(40):  # the loss falls, then rises
@@ -100,7 +104,7 @@ def fit_temperature(scores: Tensor, rows: Tensor) -> float:
     right = int((scores.argmax(1) == rows).sum())
     most = (right + 1) / (len(rows) + 2)
     low, high = (low + high) / 2, math.log(_HIGHEST)
-    if _mean_share(scores, low) <= most:
+    if not cautious or _mean_share(scores, low) <= most:
         return math.exp(low)
     for _ in range(40):  # the share falls
         middle = (low + high) / 2

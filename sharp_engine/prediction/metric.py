@@ -5,6 +5,8 @@ directions. A class of n examples is then a Gaussian about its mean whose place 
 class means vary by ψ it predicts mean m·nψ/(1 + nψ) and variance 1 + ψ/(1 + nψ), while everything seen predicts
 variance 1 + ψ. The score is the logarithm of the ratio of the two likelihoods (probabilistic linear discriminant
 analysis). For large n this is the nearest mean; a class of one example is not pushed away for being uncertain.
+Still, what is uncertain loses to what is certain more often than not: a class gains a bonus while it has few examples,
+so that it is found about as often as the others.
 
 The axes are those of the class means, each weighted by its count, with ψ less what the uncertainty of the means
 explains, and never below a floor for directions that no class has used yet. Directions beyond all axes tell nothing
@@ -21,13 +23,16 @@ from torch import Tensor
 
 from sharp_engine.config import MetricConfig
 from sharp_engine.memory.semantic import SemanticMemory
+from sharp_engine.prediction.rows import map_rows
 
-_BLOCK = 16
-"""Single examples are whitened in blocks of this size, filled up with zeros: a product of one fixed shape gives the
-same bits whoever else is in the block, so that a learner that was loaded agrees with one that was taught."""
+_COLUMNS = 512
+"""Columns per product with a triangular matrix: blocks of zeros are never multiplied."""
 
 _LEAST_VARIATION = 0.05
 """Class means vary by at least this much per dimension: two classes of one example each say nothing of it."""
+
+_FEW = 30.0
+"""The bonus of a class falls to 1/e with so many examples."""
 
 _NEAR = 0.1
 """Distances below this are bent so that none is negative and none is lost."""
@@ -45,7 +50,7 @@ class Whitening:
     """The linear map after which every class scatters alike in all directions."""
 
     matrix: Tensor
-    """(dimensions, dimensions) float32: v = φ · matrix"""
+    """(dimensions, dimensions) float32, zero below the diagonal: v = φ · matrix"""
     leverage: float
     """What one example's squared deviation, whitened, adds to the covariance: for leaving it out again."""
     energy: float
@@ -53,15 +58,14 @@ class Whitening:
 
     def __call__(self, phi: Tensor) -> Tensor:
         """Whitened examples: (n, dimensions)."""
-        return phi @ self.matrix
+        ends = [*range(_COLUMNS, len(self.matrix), _COLUMNS), len(self.matrix)]
+        parts = zip([0, *ends], ends, strict=False)
+        return torch.cat([phi[:, :end] @ self.matrix[:end, begin:end] for begin, end in parts], dim=1)
 
-    def rows(self, phi: Tensor) -> Tensor:
-        """The same, to bits that depend on nothing but each row."""
-        if not len(phi):
-            return phi
-        padded = torch.zeros(-(-len(phi) // _BLOCK) * _BLOCK, phi.shape[1], device=phi.device)
-        padded[: len(phi)] = phi
-        return torch.cat([part @ self.matrix for part in padded.split(_BLOCK)])[: len(phi)]
+    def project(self, axes: Tensor) -> Tensor:
+        """From φ to places along axes (dimensions, axes) of whitened space: (dimensions, axes)."""
+        begins = range(0, len(self.matrix), _COLUMNS)
+        return torch.cat([self.matrix[begin : begin + _COLUMNS, begin:] @ axes[begin:] for begin in begins])
 
 
 def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> Whitening:
@@ -84,7 +88,7 @@ def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> 
     if freedom >= 2:
         scatter = scatter.div_(freedom).div_(deviation[:, None]).div_(deviation[None, :])
         alpha = min(1.0, config.shrinkage * _oracle_shrinkage(scatter[:stable, :stable], freedom))
-    factor = torch.eye(dimensions, dtype=torch.float64, device=at)
+    factor = scatter
     while alpha < 1.0:
         added = torch.full_like(variance, alpha)
         added[stable:] += _NOISE_OF_RANDOM * (dimensions / freedom) ** 2
@@ -94,9 +98,10 @@ def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> 
         if not bool(failed):
             break
         alpha = min(1.0, 10.0 * alpha + 1e-6)  # rounding, or a file from a stranger: only shrinkage can help
-        factor, added = torch.eye(dimensions, dtype=torch.float64, device=at), torch.ones_like(variance)
-    factor = factor.float()  # the inverse of a factor is no less exact in single precision
-    inverse = torch.linalg.solve_triangular(factor, torch.eye(dimensions, device=at), upper=False)
+        added = torch.ones_like(variance)
+    inverse = torch.eye(dimensions, device=at)
+    if alpha < 1.0:  # the inverse of a factor is no less exact in single precision
+        inverse = torch.linalg.solve_triangular(factor.float(), inverse, upper=False)
     weighed = float((added * inverse.square().sum(0)).sum())
     energy = (dimensions - weighed) / (1.0 - alpha) if alpha < 1.0 else 0.0
     matrix = (inverse / deviation.float()).T.to(device).contiguous()
@@ -115,7 +120,7 @@ def _oracle_shrinkage(covariance: Tensor, freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Means:
-    """Whitened class means, with what was taught since they were summed."""
+    """Whitened class means, with everything that was taught."""
 
     class_ids: tuple[int, ...]
     counts: Tensor
@@ -125,24 +130,17 @@ class Means:
     energy: float
     """Of the whitening."""
 
-    def teach(self, v: Tensor, class_ids: tuple[int, ...]) -> Means:
-        """Move the means by single whitened examples v (n, dimensions), one after the other."""
-        ids, counts, means = list(self.class_ids), self.counts.tolist(), list(self.means.unbind(0))
-        for row, class_id in zip(v, class_ids, strict=True):
-            if class_id not in ids:
-                ids.append(class_id)
-                counts.append(0.0)
-                means.append(torch.zeros_like(row))
-            place = ids.index(class_id)
-            counts[place] += 1.0
-            means[place] = means[place] + (row - means[place]) / counts[place]
-        return Means(tuple(ids), torch.tensor(counts, dtype=torch.float64), torch.stack(means), self.energy)
+    def same(self, other: Means) -> bool:
+        """Whether they are of the same classes, to the bit; by one whitening."""
+        same = self.class_ids == other.class_ids and torch.equal(self.counts, other.counts)
+        return same and torch.equal(self.means, other.means)
 
 
-def whitened_means(memory: SemanticMemory, whitening: Whitening) -> Means:
-    """Of everything a memory knows."""
-    summed = Means(memory.class_ids, memory.counts.to(torch.float64), whitening(memory.means), whitening.energy)
-    return summed.teach(whitening.rows(memory.taught), memory.taught_ids) if memory.taught_ids else summed
+def whitened_means(memory: SemanticMemory, whitening: Whitening, v: Tensor | None = None) -> Means:
+    """Of everything a memory knows; `v`: its means as whitened before, (classes, dimensions)."""
+    known = memory.current
+    v = map_rows(whitening, known.means).results if v is None else v
+    return Means(known.class_ids, known.counts.to(torch.float64), v, whitening.energy)
 
 
 @dataclass(frozen=True)
@@ -158,8 +156,11 @@ class Coordinates:
 class Metric:
     """Scores of whitened examples: log-likelihood ratios of every class against everything seen."""
 
-    def __init__(self, known: Means, floor: float, noise: float) -> None:
-        """`noise`: variance of unseen examples about their class along the axes, where that of seen ones is 1."""
+    def __init__(self, known: Means, floor: float, noise: float, bonus: float = 0.0) -> None:
+        """`noise`: variance of unseen examples about their class along the axes, where that of seen ones is 1.
+        `bonus`: what the score of a class with no example would gain; with more examples it falls to nothing.
+        """
+        self._made_of = (known, noise, bonus)
         self.class_ids = known.class_ids
         self.counts = known.counts
         device = known.means.device
@@ -190,14 +191,22 @@ class Metric:
         self.axes = (axes / math.sqrt(noise)).T.to(device, torch.float32).contiguous()  # (dimensions, axes)
         self._quadratic = quadratic.T.to(device, torch.float32).contiguous()
         self._linear = linear.T.to(device, torch.float32).contiguous()
-        self._constant = constant.to(device, torch.float32)
-        self._places = (around @ axes.T).to(device, torch.float32)  # (classes, axes)
+        self.bonus = (bonus * torch.exp(-known.counts / _FEW)).to(device, torch.float32)  # (classes,)
+        self._constant = constant.to(device, torch.float32) + self.bonus
+        self.places = (around @ axes.T).to(device, torch.float32)  # (classes, axes), of the means themselves
+        self.psi = psi.to(device, torch.float32)  # (axes,)
+        self.least = least
         sure = 1.0 + least / (1.0 + float(known.counts.max()) * least)
         self._rest_slope = 0.5 * (1.0 / (1.0 + least) - 1.0 / sure)
         beyond = dimensions - len(psi)
-        self._rest_offset = 0.5 * beyond * (math.log1p(least) - math.log(sure))
+        self.rest_offset = 0.5 * beyond * (math.log1p(least) - math.log(sure))
         self._seen = (1.0 / everything).to(device, torch.float32)  # (axes,)
         self._seen_constant = float(everything.log().sum())
+
+    def is_of(self, known: Means, noise: float, bonus: float) -> bool:
+        """Whether it would be made again, to the same bits; with the floor that it has."""
+        means, *scale = self._made_of
+        return scale == [noise, bonus] and means.same(known)
 
     def coordinates(self, v: Tensor) -> Coordinates:
         """Of whitened examples v (n, dimensions)."""
@@ -215,7 +224,7 @@ class Metric:
 
     def likeness(self, rest: Tensor) -> Tensor:
         """What directions beyond the axes add to every class's score: (n,)."""
-        return rest * self._rest_slope + self._rest_offset
+        return rest * self._rest_slope + self.rest_offset
 
     def distances(self, z: Tensor, scores: Tensor) -> Tensor:
         """Squared distances to classes along the axes, in the order of their scores: (n, classes).
@@ -226,26 +235,6 @@ class Metric:
         plain = (everything[:, None] - 2.0 * scores) / max(z.shape[1], 1)
         # Corrections and votes may lift a score beyond any likelihood: then it nears 0, and still rises with its score.
         return torch.where(plain < _NEAR, _NEAR**2 / (2.0 * _NEAR - plain.clamp(max=_NEAR)), plain)
-
-    def left_out(self, at: Coordinates, rows: Tensor, leverage: float) -> Coordinates:
-        """Coordinates of examples as a metric would see them that had not learned them.
-
-        Leaving an example out moves its class's mean away from it and widens the covariance along it; a rank-one
-        update of the inverse gives both. rows: (n,) the class of each, by its place in this metric; of classes with at
-        least two examples.
-        """
-        n = self.counts.to(at.z.device, torch.float32)[rows]
-        off = at.z - self._places[rows]  # (n, axes) from the class's mean
-        factor = n / (n - 1.0).clamp(min=1.0)
-        seen = leverage * factor * (off.square().sum(1) + at.rest) * self.noise
-        remaining = (1.0 - seen).clamp(min=0.05)
-        z = self._places[rows] + off * (factor / remaining)[:, None]
-        return Coordinates(z, at.rest * factor.square() / remaining)
-
-    def noise_along_axes(self, at: Coordinates, rows: Tensor) -> float:
-        """Mean squared deviation from the class's mean per axis, in this metric's unit."""
-        off = at.z - self._places[rows]
-        return float(off.square().mean()) if off.numel() else 1.0  # no axis, no noise along it
 
 
 def _axes(around: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

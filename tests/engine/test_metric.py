@@ -1,4 +1,4 @@
-"""The learned metric: scores are those of the formula, at any number of examples, and leaving one out means that."""
+"""The learned metric: scores are those of the formula, at any number of examples."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch.distributions import Normal
 
 from sharp_engine import MetricConfig
 from sharp_engine.memory.semantic import SemanticMemory, empty_semantic_memory
+from sharp_engine.prediction.left_out import leave_out
 from sharp_engine.prediction.metric import (
     _LEAST_VARIATION,
     Means,
@@ -128,7 +129,8 @@ def test_two_classes_in_the_same_place_have_the_same_score() -> None:
     metric = Metric(whitened_means(memory, whitening), FLOOR, 1.0)
     at = metric.coordinates(whitening(phi))
     assert bool(torch.isfinite(metric.scores(at.z)).all())
-    assert metric.noise_along_axes(at, torch.zeros(60, dtype=torch.int64)) == 1.0
+    left = leave_out(metric, at, torch.zeros(60, dtype=torch.int64), whitening.leverage)
+    assert left.noise == 1.0 and bool(torch.isfinite(left.scores).all())
 
 
 # ---- whitening --------------------------------------------------------------------------------------------------
@@ -164,57 +166,6 @@ def test_a_scatter_that_is_none_is_shrunk_until_it_is_one() -> None:
     from dataclasses import replace
 
     assert bool(torch.isfinite(whiten(replace(memory, scatter=broken)).matrix).all())
-
-
-def test_whitened_rows_depend_on_nothing_else_in_the_batch() -> None:
-    phi, y, _, _ = sample([30, 30], 7)
-    whitening = whiten(learned(phi, y))
-    together = whitening.rows(phi)
-    for row in (0, 17, 59):
-        assert torch.equal(whitening.rows(phi[row : row + 1])[0], together[row])
-    torch.testing.assert_close(together, whitening(phi))
-    assert whitening.rows(phi[:0]).shape == (0, 7)
-
-
-# ---- leaving one out --------------------------------------------------------------------------------------------
-
-
-def test_an_example_left_out_scores_nearer_to_how_it_would_if_it_had_never_been_learned() -> None:
-    phi, y, _, _ = sample([40, 30, 30], 12, spread=1.0)
-    memory = learned(phi, y)
-    whitening = whiten(memory)
-    metric = Metric(whitened_means(memory, whitening), FLOOR, 1.0)
-    at = metric.coordinates(whitening(phi))
-    estimated = metric.left_out(at, y, whitening.leverage)
-    seen, guessed = metric.scores(at.z), metric.scores(estimated.z)
-    really = torch.zeros_like(seen)
-    for row in range(len(y)):
-        rest = torch.arange(len(y)) != row
-        without = learned(phi[rest], y[rest])
-        its_whitening = whiten(without)
-        its_metric = Metric(whitened_means(without, its_whitening), FLOOR, 1.0)
-        really[row] = its_metric.scores(its_metric.coordinates(its_whitening(phi[row : row + 1])).z)[0]
-    # What decides is how far the own class is ahead of the others.
-    own = torch.nn.functional.one_hot(y, 3).bool()
-
-    def lead(scores: Tensor) -> Tensor:
-        return scores[own] - scores.masked_fill(own, -torch.inf).amax(1)
-
-    optimism = float((lead(seen) - lead(really)).mean())
-    assert optimism > 0.2
-    assert -0.1 * optimism < float((lead(guessed) - lead(really)).mean()) < optimism  # nearer, and not beyond
-    assert float((lead(guessed) - lead(really)).abs().mean()) < float((lead(seen) - lead(really)).abs().mean())
-
-
-def test_means_moved_one_by_one_are_the_means_of_all() -> None:
-    generator = torch.Generator().manual_seed(1)
-    v = torch.randn(12, 3, generator=generator)
-    ids = tuple(i % 3 for i in range(12))
-    start = Means((0,), torch.tensor([2.0], dtype=torch.float64), v[:2].mean(0, keepdim=True), 3.0)
-    moved = start.teach(v, ids)
-    assert moved.class_ids == (0, 1, 2) and moved.counts.tolist() == [6.0, 4.0, 4.0]
-    torch.testing.assert_close(moved.means[1], v[1::3].mean(0))
-    torch.testing.assert_close(moved.means[0], torch.cat((v[:2], v[0::3])).mean(0))
 
 
 def test_distances_are_in_the_order_of_scores_and_about_one_for_an_example_of_the_class() -> None:
