@@ -18,7 +18,8 @@ from benchmarks.reporting.runner import ProgressBar, entry_point, execute, new_a
 from benchmarks.serving.comparison import Throughput
 from benchmarks.serving.latency import Latencies
 from benchmarks.serving.measure import ServingResult, run
-from benchmarks.serving.options import PARTS, TINY, ServingOptions, Sizes
+from benchmarks.serving.options import PARTS, TEACHING_TARGET, TINY, ServingOptions, Sizes
+from benchmarks.serving.teaching import TeachingResult
 
 app = new_app()
 
@@ -28,7 +29,7 @@ _LOOK: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": 
 @app.command()
 def command(
     only: Annotated[
-        list[str] | None, typer.Option(help="requests, messages, ingest or latency; may be repeated.")
+        list[str] | None, typer.Option(help="requests, messages, ingest, latency or teach; may be repeated.")
     ] = None,
     seconds: Annotated[float, typer.Option(help="Of each single measurement.")] = 4.0,
     image_side: Annotated[int, typer.Option(help="8: scikit-learn's digits; else made-up images of that size.")] = 8,
@@ -55,6 +56,9 @@ def tables(result: ServingResult) -> Iterator[RenderableType]:
     """What is printed at the end."""
     if result.latencies is not None:
         yield _latency(result.latencies)
+    if result.teaching is not None:
+        yield _calls(result.teaching)
+        yield _predictions(result.teaching)
     if result.throughput:
         yield _throughput(result.throughput)
     failures = result.failures
@@ -74,6 +78,30 @@ def _latency(found: Latencies) -> Table:
         ratios = ["", ""] if state is base else [f"{p50:.2f}", Text(f"{p99:.2f}", style=style)]
         reach = "" if target is None else f"≤ {target:g}"
         table.add_row(state.name, *figures, *ratios, reach, str(state.failures), str(state.versions or ""))
+    return table
+
+
+def _calls(found: TeachingResult) -> Table:
+    table = Table("", title=f"One label, {found.classes} classes known; ms", **_LOOK)
+    for column in ("p50", "p99"):
+        table.add_column(column, justify="right")
+    for spent in (found.teach, found.write, found.teach_under_load):
+        table.add_row(spent.name, *(f"{1000 * spent.percentile(which):.2f}" for which in (50, 99)))
+    return table
+
+
+def _predictions(found: TeachingResult) -> Table:
+    rates = f"{found.rate:,.0f} requests/s, {statistics.median(found.taught):,.0f} labels/s taught"
+    table = Table("", title=f"Single-vector Predict at {rates}; ms", **_LOOK)
+    for column in ("p50", "p99", "p50 ratio", "p99 ratio", "reach", "failed"):
+        table.add_column(column, justify="right")
+    for state in (found.idle, found.teaching):
+        figures = [f"{1000 * statistics.median(values):.2f}" for values in (state.p50, state.p99)]
+        p50, p99 = state.against(found.idle)
+        style = "bold green" if p99 <= TEACHING_TARGET else "bold red"
+        ratios = ["", ""] if state is found.idle else [f"{p50:.2f}", Text(f"{p99:.2f}", style=style)]
+        reach = "" if state is found.idle else f"≤ {TEACHING_TARGET:g}"
+        table.add_row(state.name, *figures, *ratios, reach, str(state.failures))
     return table
 
 

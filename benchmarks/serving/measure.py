@@ -15,6 +15,7 @@ from benchmarks.serving.ingest import ingest
 from benchmarks.serving.latency import Latencies, latencies
 from benchmarks.serving.options import ServingOptions, Sizes
 from benchmarks.serving.processes import Cores
+from benchmarks.serving.teaching import TeachingResult, teaching
 from benchmarks.serving.throughput import messages, single_images
 
 
@@ -26,12 +27,14 @@ class ServingResult:
     cores: Cores = field(default_factory=Cores)
     throughput: list[Throughput] = field(default_factory=list)
     latencies: Latencies | None = None
+    teaching: TeachingResult | None = None
 
     @property
     def failures(self) -> int:
         """Requests that were not answered, over everything."""
         states = [] if self.latencies is None else [state for state, _, _ in self.latencies.rows()]
-        return sum(row.failures for row in self.throughput) + sum(state.failures for state in states)
+        taught = 0 if self.teaching is None else self.teaching.failures
+        return sum(row.failures for row in self.throughput) + sum(state.failures for state in states) + taught
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -43,6 +46,7 @@ class ServingResult:
             "settings": {**asdict(self.options), "full_sizes": self.options.sizes == Sizes()},
             "throughput": [row.to_dict() for row in self.throughput],
             "latency": None if self.latencies is None else self.latencies.to_dict(),
+            "teaching": None if self.teaching is None else self.teaching.to_dict(),
             "failures": self.failures,
         }
 
@@ -69,4 +73,6 @@ def run(options: ServingOptions, progress: ReportProgress = silently) -> Serving
             result.throughput.append(ingest(bench))
         if requests is not None and "latency" in options.parts:
             result.latencies = latencies(bench, requests.ours.rate / 2, progress)
+        if "teach" in options.parts:
+            result.teaching = teaching(bench, progress)
     return result

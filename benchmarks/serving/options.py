@@ -7,11 +7,13 @@ from typing import Any, Literal
 
 from benchmarks.errors import require
 
-Part = Literal["requests", "messages", "ingest", "latency"]
-PARTS: tuple[Part, ...] = ("requests", "messages", "ingest", "latency")
+Part = Literal["requests", "messages", "ingest", "latency", "teach"]
+PARTS: tuple[Part, ...] = ("requests", "messages", "ingest", "latency", "teach")
 
 LATENCY_TARGET = 1.5
 """Most that p99 may be while learning and during swaps, times idle."""
+TEACHING_TARGET = 1.2
+"""Most that p99 of predictions may be while labels are taught, times idle."""
 REQUESTS_TARGET = 0.6
 """Least share of the empty service's requests per second."""
 MESSAGES_TARGET = 0.7
@@ -39,11 +41,15 @@ class Sizes:
     """Times that the learner sees every image before anything is measured."""
     swap_examples: int = 16
     """Examples per class of the small episodes that make one version after the other."""
+    lessons: int = 200
+    """Single calls of Teach in a round."""
+    labels_per_second: float = 100.0
+    """Taught while predictions are asked for."""
     training: tuple[tuple[str, Any], ...] = (("training.phases", 2), ("training.min_steps", 4))
     """Engine settings of the learner: a small episode is to be learned in a moment."""
 
 
-TINY = Sizes(rounds=1, latency_rounds=1, ingest_batches=6, first_epochs=1)
+TINY = Sizes(rounds=1, latency_rounds=1, ingest_batches=6, first_epochs=1, lessons=10)
 
 
 @dataclass(frozen=True)

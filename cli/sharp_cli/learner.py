@@ -27,12 +27,13 @@ def rows(learners: list[LearnerInfo]) -> list[list[str]]:
             "×".join(map(str, learner.input_shape)) or "–",
             f"{learner.status.backlog.lag_examples:,}",
             str(learner.status.backlog.episodes_parked),
+            f"{learner.status.backlog.open_examples:,}",
         ]
         for learner in learners
     ]
 
 
-HEADS = ("learner", "state", "version", "episodes", "classes", "input", "behind", "parked")
+HEADS = ("learner", "state", "version", "episodes", "classes", "input", "behind", "parked", "open")
 """The columns of a table of learners."""
 
 
@@ -66,7 +67,12 @@ def show(ctx: typer.Context, name: Annotated[str, typer.Argument(help="Its name.
         ("input", "×".join(map(str, learner.input_shape)) or "decided by the first batch"),
         ("version", f"{status.model_version}, {count(status.episodes_learned, 'episode')} learned"),
         ("memories", f"{size(status.memories.stm_bytes)} short-term, {size(status.memories.ltm_bytes)} long-term"),
+        (
+            "beyond it",
+            f"{count(status.examples_beyond_version, 'example')} known, {backlog.uncounted_examples:,} not yet",
+        ),
         ("backlog", f"{count(backlog.examples, 'example')}, {count(backlog.episodes_parked, 'episode')} parked"),
+        ("open", f"{count(backlog.open_examples, 'example')} in no episode yet"),
         ("behind", f"{count(backlog.lag_examples, 'example')}, {span(backlog.lag)}"),
         ("created", time_text(learner.create_time)),
     ]

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from sharp_cli import classes, episode, health, learn, learner, predict, serve, snapshot, status, watch
+from sharp_cli import classes, episode, health, learn, learner, predict, serve, snapshot, status, teach, watch
 from sharp_cli.benchmark import app as benchmark
 from sharp_cli.connection import Connection
 from sharp_cli.failures import OneLineFailures
@@ -77,6 +77,8 @@ def sharp(
 
 app.command("serve")(serve.make_command())
 app.command()(learn.learn)
+app.command()(teach.teach)
+app.command()(teach.correct)
 app.command()(predict.predict)
 app.command()(predict.evaluate)
 app.command()(status.status)

@@ -152,6 +152,13 @@ def _facts(status: LearnerStatus) -> Table:
         f"{backlog.episodes_parked} parked",
     )
     rows.add_row("behind", "", f"{backlog.lag_examples:,} examples, {span(backlog.lag)}")
+    if status.examples_beyond_version or backlog.uncounted_examples:
+        known = (
+            f"{status.examples_beyond_version:,} examples beyond the version, {backlog.uncounted_examples:,} not yet"
+        )
+        rows.add_row("known", "", known)
+    if backlog.open_examples:
+        rows.add_row("open", "", f"{count(backlog.open_examples, 'example')} in no episode yet")
     rows.add_row(
         "examples/s",
         "",

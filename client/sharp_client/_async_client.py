@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from sharp.v1 import prediction_pb2
 
+from ._answers import TeachResult
 from ._async_admin import AsyncAdminCalls
 from ._async_learn_stream import AsyncLearnStream
 from ._async_learner import AsyncLearner
@@ -21,7 +22,7 @@ from ._calls import Attempts
 from ._errors import ClosedError, SharpError
 from ._options import Limits, Retry, Timeout, Tls, Token
 from ._prediction_stream import PredictionStreamState
-from ._requests import predict_requests
+from ._requests import predict_requests, teach_request
 from ._results import Prediction, decode_prediction
 from ._stream_view import StreamOptions
 from ._transport import AsyncGrpcTransport, AsyncTransport, check_trust
@@ -91,6 +92,22 @@ class AsyncClient(AsyncAdminCalls):
         self._streams.add(stream)
         return stream
 
+    async def teach(
+        self,
+        name: str,
+        x: Any,
+        y: Any,
+        *,
+        request_id: str | None = None,
+        create: bool = True,
+        resize: bool = False,
+        timeout: float | None = None,
+    ) -> TeachResult:
+        """Teach a few labelled examples at once; see `Learner.teach`."""
+        chosen = request_id or f"python/{uuid.uuid4()}"
+        request = teach_request(name, x, y, chosen, create=create, resize=resize, limits=self._limits)
+        return TeachResult.decode(await self._call("Teach", request, timeout))
+
     async def predict(
         self,
         name: str,
@@ -100,6 +117,7 @@ class AsyncClient(AsyncAdminCalls):
         nearest_memories: int = 0,
         novelty: bool = False,
         min_model_version: int = 0,
+        min_examples: int = 0,
         resize: bool = False,
         timeout: float | None = None,
     ) -> Prediction:
@@ -112,6 +130,7 @@ class AsyncClient(AsyncAdminCalls):
             nearest_memories=nearest_memories,
             novelty=novelty,
             min_model_version=min_model_version,
+            min_examples=min_examples,
             resize=resize,
         )
         return decode_prediction([await self._call("Predict", request, timeout) for request in requests])

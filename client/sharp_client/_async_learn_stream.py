@@ -119,6 +119,7 @@ class AsyncLearnStream(StreamView[AsyncEpisodeReport]):
             except BaseException:
                 await self.cancel()
                 raise
+            self._warn_of_open_examples()
             self._closed = True
             if follow and self._state.unfinished and self._state.error is None:
                 self._state.finishing = True

@@ -36,17 +36,22 @@ def check_learner_name(name: str) -> str:
     return name
 
 
+def check_id(chosen: str, what: str) -> None:
+    """Refuse an id that nothing of the kind can have."""
+    if not (1 <= len(chosen) <= 128 and set(chosen) <= _NAME_CHARACTERS | {":", "/"}):
+        raise local_error(
+            NameInvalidError,
+            f"{chosen!r} is no id for {what}: 1 to 128 of letters, digits, '.', '_', ':', '/' and '-'",
+            name=chosen,
+        )
+
+
 def opening(
     learner: str, stream_id: str, boundaries: Boundaries, backpressure: Backpressure, create: bool
 ) -> learning_pb2.Open:
     """Write the first message of a stream."""
     check_learner_name(learner)
-    if not (1 <= len(stream_id) <= 128 and set(stream_id) <= _NAME_CHARACTERS | {":", "/"}):
-        raise local_error(
-            NameInvalidError,
-            f"{stream_id!r} is no id for a stream: 1 to 128 of letters, digits, '.', '_', ':', '/' and '-'",
-            name=stream_id,
-        )
+    check_id(stream_id, "a stream")
     if boundaries not in _BOUNDARIES:
         raise ValueError(f"boundaries must be one of {sorted(_BOUNDARIES)}, not {boundaries!r}")
     if backpressure not in _BACKPRESSURE:
@@ -62,10 +67,11 @@ def opening(
 
 def check_batch(x: Any, y: Any) -> None:
     """Raise what is wrong with labelled examples in themselves, as `LearnStream.send` would, without any server."""
-    _checked(x, y, False)
+    to_labelled(x, y, False)
 
 
-def _checked(x: Any, y: Any, resize: bool) -> tuple[Examples, list[Label]]:
+def to_labelled(x: Any, y: Any, resize: bool) -> tuple[Examples, list[Label]]:
+    """Check labelled examples in themselves."""
     examples, labels = to_examples(x, resize=resize), to_labels(y)
     if len(examples) != len(labels):
         raise local_error(
@@ -85,7 +91,7 @@ def to_batches(
     `largest` limits the bytes of a batch further, so that several are in flight at once.
     Everything is checked before the first batch is returned, so that an error at the end of an array sends nothing.
     """
-    examples, labels = _checked(x, y, resize)
+    examples, labels = to_labelled(x, y, resize)
     examples.check_shape(opened.input_shape)
     check_kind(labels, opened.label_kind)
     sizes = examples.sizes() + label_sizes(labels)

@@ -14,6 +14,7 @@ from typing import Any, Self
 from sharp.v1 import prediction_pb2
 
 from ._admin import AdminCalls
+from ._answers import TeachResult
 from ._batching import Backpressure, Boundaries, opening
 from ._calls import Attempts
 from ._errors import ClosedError, SharpError
@@ -21,7 +22,7 @@ from ._learn_stream import LearnStream
 from ._learner import Learner
 from ._options import Limits, Retry, Timeout, Tls, Token
 from ._prediction_stream import PredictionStreamState
-from ._requests import predict_requests
+from ._requests import predict_requests, teach_request
 from ._results import Prediction, decode_prediction
 from ._runtime import CALL_FAILURES, Batches, each, sleep
 from ._stream_view import StreamOptions
@@ -92,6 +93,22 @@ class Client(AdminCalls):
         self._streams.add(stream)
         return stream
 
+    def teach(
+        self,
+        name: str,
+        x: Any,
+        y: Any,
+        *,
+        request_id: str | None = None,
+        create: bool = True,
+        resize: bool = False,
+        timeout: float | None = None,
+    ) -> TeachResult:
+        """Teach a few labelled examples at once; see `Learner.teach`."""
+        chosen = request_id or f"python/{uuid.uuid4()}"
+        request = teach_request(name, x, y, chosen, create=create, resize=resize, limits=self._limits)
+        return TeachResult.decode(self._call("Teach", request, timeout))
+
     def predict(
         self,
         name: str,
@@ -101,6 +118,7 @@ class Client(AdminCalls):
         nearest_memories: int = 0,
         novelty: bool = False,
         min_model_version: int = 0,
+        min_examples: int = 0,
         resize: bool = False,
         timeout: float | None = None,
     ) -> Prediction:
@@ -113,6 +131,7 @@ class Client(AdminCalls):
             nearest_memories=nearest_memories,
             novelty=novelty,
             min_model_version=min_model_version,
+            min_examples=min_examples,
             resize=resize,
         )
         return decode_prediction([self._call("Predict", request, timeout) for request in requests])

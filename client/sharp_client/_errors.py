@@ -3,17 +3,18 @@
 SharpError
 ├── AuthenticationError        TokenMissing, TokenInvalid, RoleMissing
 ├── NotFoundError              LearnerNotFound, SnapshotNotFound, EpisodeNotFound, ClassNotFound, VersionNotFound
-├── ConflictError              LearnerExists, LearnerBusy, SequenceGap, StreamTakenOver
+├── ConflictError              LearnerExists, RequestIdUsed, LearnerBusy, SequenceGap, StreamTakenOver
 ├── InvalidArgumentError       FieldInvalid, UnexpectedMessage, NameInvalid, ConfigInvalid, ShapeMismatch,
 │   (also a ValueError)        DtypeUnsupported, TensorSizeMismatch, NonFiniteValues, LabelCountMismatch,
 │                              LabelKindMismatch, LabelInvalid, ImageMalformed, ImageTooLarge, SnapshotMalformed,
 │                              ChecksumMismatch, PageTokenInvalid
 ├── PreconditionError          NothingLearned, BackboneNeeded, BoundariesMismatch, EpisodeNotParked,
-│                              SnapshotIncompatible, SnapshotFormatUnsupported, SnapshotInUse
+│                              SnapshotIncompatible, SnapshotFormatUnsupported, SnapshotInUse, EpisodeNeeded,
+│                              MetricNeeded
 ├── ExhaustedError             JournalFull, EpisodeTooLarge, QueueFull, TooManyStreams, DiskFull, TooManyLearners,
 │                              TooManyClasses, TooManyExamples, TooManyResults, TooManySnapshots, SnapshotTooLarge
 │   └── MessageTooLargeError   one message over the transport's limit
-├── DeadlineError              VersionNotReached; or the deadline of the call passed
+├── DeadlineError              VersionNotReached, ExamplesNotReached; or the deadline of the call passed
 │   (also a TimeoutError)
 ├── UnavailableError           ServerNotReady; or no connection
 │   (also a ConnectionError)

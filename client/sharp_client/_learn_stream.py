@@ -115,6 +115,7 @@ class LearnStream(StreamView[EpisodeReport]):
             except BaseException:
                 self.cancel()
                 raise
+            self._warn_of_open_examples()
             with self._changed:
                 self._closed = True
                 if follow and self._state.unfinished and self._state.error is None:

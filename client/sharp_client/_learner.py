@@ -20,6 +20,7 @@ from ._answers import (
     RestoredSnapshot,
     RetriedEpisode,
     Snapshot,
+    TeachResult,
 )
 from ._batching import Backpressure, Boundaries, check_learner_name
 from ._errors import SharpError
@@ -63,6 +64,26 @@ class Learner:
             from_start=from_start,
         )
 
+    def teach(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        request_id: str | None = None,
+        create: bool = True,
+        resize: bool = False,
+        timeout: float | None = None,
+    ) -> TeachResult:
+        """Teach a few labelled examples at once: they are durable, and predictions know them, when this returns.
+
+        `x` is a batch as for `predict`, `y` the labels, one per example, or one label for all of them. The learner is
+        created if it is missing, unless `create` is off. A correction is an example that was answered wrong, taught
+        with the right label. All examples are taken or none. The call is repeated after failures and still learned
+        once; give a `request_id` of your own to make that so across processes. Needs stable features: vectors and
+        images with a backbone can be taught from the first example on, other images after a first episode.
+        """
+        return self._client.teach(self.name, x, y, request_id=request_id, create=create, resize=resize, timeout=timeout)
+
     def predict(
         self,
         x: Any,
@@ -71,6 +92,7 @@ class Learner:
         nearest_memories: int = 0,
         novelty: bool = False,
         min_model_version: int = 0,
+        min_examples: int = 0,
         resize: bool = False,
         timeout: float | None = None,
     ) -> Prediction:
@@ -80,6 +102,7 @@ class Learner:
         `(n, channels, height, width)` or `(n, height, width)`, uint8 or floating; or image files: a list of paths, PIL
         images or bytes, or a single one, which `resize` lets the server resize. Large arrays are sent in parts.
         `min_model_version` waits until that version serves: give `report.model_version` to read your own writes.
+        `min_examples` waits until so many examples are known: give `taught.examples_known` where another client taught.
         """
         return self._client.predict(
             self.name,
@@ -88,6 +111,7 @@ class Learner:
             nearest_memories=nearest_memories,
             novelty=novelty,
             min_model_version=min_model_version,
+            min_examples=min_examples,
             resize=resize,
             timeout=timeout,
         )

@@ -67,6 +67,12 @@ class VersionNotFoundError(NotFoundError):
     reason = "VERSION_NOT_FOUND"
 
 
+class RequestIdUsedError(ConflictError):
+    """The request id belongs to an earlier lesson with other examples or labels. Metadata: request_id."""
+
+    reason = "REQUEST_ID_USED"
+
+
 class LearnerExistsError(ConflictError):
     """There already is a learner of that name."""
 
@@ -209,6 +215,18 @@ class SnapshotFormatUnsupportedError(PreconditionError):
     reason = "SNAPSHOT_FORMAT_UNSUPPORTED"
 
 
+class EpisodeNeededError(PreconditionError):
+    """Images without pretrained features are taught one by one only after a first episode was learned."""
+
+    reason = "EPISODE_NEEDED"
+
+
+class MetricNeededError(PreconditionError):
+    """Only learners with a learned metric can be taught single examples: metric.enabled is false for this one."""
+
+    reason = "METRIC_NEEDED"
+
+
 class SnapshotInUseError(PreconditionError):
     """The learner would start from this snapshot after a crash, so it can't be deleted. Metadata: snapshot."""
 
@@ -304,6 +322,12 @@ class SnapshotTooLargeError(ExhaustedError):
     """The file offered as a snapshot is larger than is accepted. Metadata: bytes, limit."""
 
     reason = "SNAPSHOT_TOO_LARGE"
+
+
+class ExamplesNotReachedError(DeadlineError):
+    """The wanted number of examples was not known before the deadline. Metadata: wanted, known."""
+
+    reason = "EXAMPLES_NOT_REACHED"
 
 
 class VersionNotReachedError(DeadlineError):

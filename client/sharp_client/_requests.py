@@ -8,11 +8,13 @@ from typing import Any, Literal
 
 from google.protobuf.duration_pb2 import Duration
 
-from sharp.v1 import label_pb2, learner_admin_pb2, learner_pb2, prediction_pb2
+from sharp.v1 import label_pb2, learner_admin_pb2, learner_pb2, learning_pb2, prediction_pb2
 
-from ._batching import check_learner_name
+from ._batching import check_id, check_learner_name, to_labelled
+from ._errors import MessageTooLargeError
+from ._failures import local_error
 from ._inputs import split, to_examples
-from ._labels import Label, encode_label
+from ._labels import Label, encode_label, encode_labels, label_sizes
 from ._options import Limits
 
 LabelKind = Literal["text", "integer"]
@@ -59,6 +61,7 @@ def predict_requests(
     nearest_memories: int = 0,
     novelty: bool = False,
     min_model_version: int = 0,
+    min_examples: int = 0,
     resize: bool = False,
 ) -> Iterator[prediction_pb2.PredictRequest]:
     """Check examples and cut them into messages under the limits."""
@@ -67,6 +70,7 @@ def predict_requests(
         ("top_k", top_k),
         ("nearest_memories", nearest_memories),
         ("min_model_version", min_model_version),
+        ("min_examples", min_examples),
     ):
         if value < 0:
             raise ValueError(f"{name} must be 0 or more, not {value}")
@@ -79,7 +83,34 @@ def predict_requests(
             nearest_memories=nearest_memories,
             novelty=novelty,
             min_model_version=min_model_version,
+            min_examples=min_examples,
         )
+
+
+def teach_request(
+    learner: str, x: Any, y: Any, request_id: str, *, create: bool, resize: bool, limits: Limits
+) -> learning_pb2.TeachRequest:
+    """Check a lesson and write it: one message, which is taken whole or not at all."""
+    check_learner_name(learner)
+    check_id(request_id, "a lesson")
+    if isinstance(y, str | int):  # one label for all of them
+        y = [y] * len(to_examples(x))
+    examples, labels = to_labelled(x, y, resize)
+    parts = list(split(examples.sizes() + label_sizes(labels), limits.message_bytes, len(labels)))
+    if len(parts) > 1:
+        raise local_error(
+            MessageTooLargeError,
+            f"the lesson of {len(labels)} examples is too large for one message: send episodes with learn()",
+            examples=len(labels),
+            limit=limits.message_bytes,
+        )
+    return learning_pb2.TeachRequest(
+        learner=learner,
+        request_id=request_id,
+        inputs=examples.encode(0, len(labels)),
+        labels=encode_labels(labels),
+        create_if_missing=create,
+    )
 
 
 def forget_request(learner: str, label: Label, older_snapshots: str) -> learner_admin_pb2.ForgetClassRequest:

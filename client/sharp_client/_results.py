@@ -63,6 +63,9 @@ class Prediction:
     """Seconds that the request waited on the server; of several messages, the sum."""
     time_in_compute: float = 0.0
     """Seconds that the computation took, likewise."""
+    examples_beyond_version: int = 0
+    """Examples that the answer knows beyond its version: taught, or sent and counted before their episode is learned.
+    Of several messages, the fewest."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -107,6 +110,7 @@ def decode_prediction(answers: Sequence[prediction_pb2.PredictResponse]) -> Pred
         ],
         model_version=min(answer.model_version for answer in answers),
         episodes_learned=min(answer.episodes_learned for answer in answers),
+        examples_beyond_version=min(answer.examples_beyond_version for answer in answers),
         time_in_queue=sum(_seconds(answer.time_in_queue) for answer in answers),
         time_in_compute=sum(_seconds(answer.time_in_compute) for answer in answers),
     )

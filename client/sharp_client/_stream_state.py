@@ -59,6 +59,8 @@ class StreamState(Generic[Report]):
         self.acknowledged = 0
         self.examples_sent = 0
         self.examples_acknowledged = 0
+        self.open_examples = 0
+        """Sent or found open, and in no episode yet, as far as this side knows."""
         self.unlearned_bytes = 0
         self.episodes: list[Report] = []
         self.error: SharpError | None = None
@@ -76,7 +78,7 @@ class StreamState(Generic[Report]):
         self._next_sequence = 1
         self._connected = False
         self._sent_in_call = 0
-        self._last_closed = 0
+        self._last_closed = self._last_mark = 0
         self._by_mark: dict[int, Report] = {}
         self._by_episode: dict[int, Report] = {}
         self._failures = 0
@@ -96,10 +98,12 @@ class StreamState(Generic[Report]):
         batch.sequence = self._next_sequence
         self._put(learning_pb2.LearnRequest(batch=batch), size, examples)
         self.examples_sent += examples
+        self.open_examples += examples
 
     def put_mark(self) -> Report:
         """Queue the end of the episode."""
-        mark = self._next_sequence
+        mark = self._last_mark = self._next_sequence
+        self.open_examples = 0
         known = self._closed_before.pop(mark, None)
         report = known or self._make_report(mark)
         if known is not None:
@@ -183,6 +187,7 @@ class StreamState(Generic[Report]):
                 self._durable_at_start = durable
             else:
                 self._next_sequence = durable + 1
+                self.open_examples = opened.open_examples
         else:
             self.resumptions += 1
             if opened.learner_uid != self.opened.learner_uid:
@@ -229,6 +234,8 @@ class StreamState(Generic[Report]):
                 return  # of an episode that was closed before this stream was resumed
             by_mark = event.closed.closed_by == "mark"
             report = self._by_mark.pop(event.closed.last_sequence, None) if by_mark else None
+            if not by_mark and event.closed.last_sequence > self._last_mark:
+                self.open_examples = max(0, self.open_examples - event.closed.examples)
             if report is None:
                 report = self._make_report(None)
                 self.episodes.insert(len(self.episodes) - len(self._by_mark), report)

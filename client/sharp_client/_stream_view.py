@@ -6,6 +6,7 @@ Nothing here blocks, sends or locks: `LearnStream` calls it with its lock held, 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic
@@ -52,6 +53,10 @@ class StreamOptions:
     """Whether the producer repeats everything from the first batch on."""
 
 
+class OpenEpisodeWarning(UserWarning):
+    """A learn stream was left with examples that no episode has closed: they wait for a boundary."""
+
+
 class StreamView(Generic[Report]):
     """The common part of a learn stream."""
 
@@ -91,6 +96,22 @@ class StreamView(Generic[Report]):
     def examples_acknowledged(self) -> int:
         """Those of them that are durable."""
         return self._state.examples_acknowledged
+
+    @property
+    def open_examples(self) -> int:
+        """Examples of the stream that no episode has closed yet."""
+        return self._state.open_examples
+
+    def _warn_of_open_examples(self) -> None:
+        """Say that what was sent since the last boundary is kept, and known, but learned by no episode yet."""
+        count = self._state.open_examples
+        if count:
+            warnings.warn(
+                f"the stream {self.stream_id!r} is left with {count} example{'s'[: count > 1]} in no episode: call "
+                "end_episode() after the last of them, or open the stream again by its id and go on",
+                OpenEpisodeWarning,
+                stacklevel=4,
+            )
 
     @property
     def resumptions(self) -> int:

@@ -49,6 +49,7 @@ def table(result: CrashResult) -> Table:
         "batches acknowledged": result.batches,
         "batches sent last and never acknowledged": result.unacknowledged,
         "examples learned, each once": result.examples_learned,
+        "lessons taught, each once": result.lessons,
         "times that the producer took up its stream again": result.resumptions,
         "predictions": result.predictions,
         "versions that answered": result.versions_answering,

@@ -22,6 +22,7 @@ _SETTINGS = {
     "trainer.retry_seconds": 0.1,
     "trainer.attempts": 1000,
     "trainer.niceness": 0,
+    "teaching.version_seconds": 0.3,  # lessons become versions of their own where no episode takes them in first
 }
 
 
@@ -55,7 +56,7 @@ class Chaos:
             kind = order.pop()
             seen, begun = (producer.acknowledged, producer.learned), time.monotonic()
             if kind == "server":
-                self.kill_server(lambda: producer.acknowledged)
+                self.kill_server(lambda: producer.acknowledged, producer)
                 while self.done < last and self._random.random() < self._options.early:
                     self._kill_while_starting(producer)
                 self.start_server()
@@ -68,12 +69,13 @@ class Chaos:
             self.slowest = max(self.slowest, time.monotonic() - begun)
             report()
 
-    def kill_server(self, acknowledged: Callable[[], int], kind: str = "server") -> None:
+    def kill_server(self, acknowledged: Callable[[], int], producer: Producer, kind: str = "server") -> None:
         """SIGKILL, and a look at what it left on disk before anything is started again."""
         self._connect(None)
         self.server.kill()
         self.kills[kind] += 1
-        at_death(self.folder / "data", self._stream, acknowledged(), self._options, self.violations)
+        lessons = producer.lessons
+        at_death(self.folder / "data", self._stream, acknowledged(), self._options, self.violations, lessons)
 
     def _connect(self, port: int | None) -> None:
         for line in self._lines.values():
@@ -83,7 +85,7 @@ class Chaos:
         """A kill before the restarted server has taken up its folder."""
         self.server.start(wait=False)
         time.sleep(self._random.uniform(0.0, 4.0))
-        self.kill_server(lambda: producer.acknowledged, "server while starting")
+        self.kill_server(lambda: producer.acknowledged, producer, "server while starting")
 
     def start_server(self) -> None:
         """Start the server, for the first time or again on the same folder, and let the clients reach it."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import safe_open
 
-from reliability.crash.clients import App
+from reliability.crash.clients import Answer, App
 from reliability.crash.options import LEARNER, CrashOptions
 from reliability.crash.stream import NumberedStream
 from sharp_engine import Learner
@@ -37,6 +37,7 @@ class Violations:
         "no raw example was left behind",
         "every prediction came from a published version",
         "the learner equals, bit for bit, one without a kill",
+        "every lesson that was answered is durable, once",
     )
 
     def __init__(self) -> None:
@@ -82,10 +83,18 @@ def _examples(connection: sqlite3.Connection, learner: int) -> Iterator[tuple[in
             yield episode, state, sequence, number
 
 
-def at_death(data: Path, stream: NumberedStream, acknowledged: int, options: CrashOptions, found: Violations) -> None:
+def at_death(
+    data: Path,
+    stream: NumberedStream,
+    acknowledged: int,
+    options: CrashOptions,
+    found: Violations,
+    lessons: int = 0,
+) -> None:
     """What a killed server left: everything acknowledged is there, nothing twice, nothing from nowhere."""
     with journal_of(data) as connection:
         learner = _learner(connection)
+        _check_lessons(connection, learner, lessons, found)
         durable = _durable(connection, learner)
         if durable < acknowledged:
             found.add(0, f"{acknowledged} was acknowledged, the killed server's disk has {durable}")
@@ -104,6 +113,13 @@ def at_death(data: Path, stream: NumberedStream, acknowledged: int, options: Cra
             found.add(0, f"batch {sequence} is durable, but its examples {missing} are not on disk")
 
 
+def _check_lessons(connection: sqlite3.Connection, learner: int, answered: int, found: Violations) -> None:
+    """Lessons that were answered are known by their ids; one more may have been on its way."""
+    known = connection.execute("SELECT count(*) FROM lessons WHERE learner = ?", (learner,)).fetchone()[0]
+    if not answered <= known <= answered + 1:
+        found.add(5, f"{answered} lessons were answered, the disk knows {known}")
+
+
 def _check_account(
     connection: sqlite3.Connection, learner: int, stream: NumberedStream, durable: int, found: Violations
 ) -> None:
@@ -120,12 +136,19 @@ def _check_account(
 
 
 def in_the_end(
-    data: Path, stream: NumberedStream, acknowledged: int, options: CrashOptions, app: App, found: Violations
+    data: Path,
+    stream: NumberedStream,
+    acknowledged: int,
+    options: CrashOptions,
+    app: App,
+    found: Violations,
+    lessons: int = 0,
 ) -> int:
     """Everything that was acknowledged is learned once, and every answer was a version's. Returns examples learned."""
     with journal_of(data) as connection:
         learner = _learner(connection)
         _check_account(connection, learner, stream, acknowledged, found)
+        _check_lessons(connection, learner, lessons, found)
         learned = Counter(
             (sequence, number) for _, state, sequence, number in _examples(connection, learner) if state == "learned"
         )
@@ -139,7 +162,9 @@ def in_the_end(
         ).fetchone()[0]
         if beyond:
             found.add(1, f"{beyond} parts of batches beyond {acknowledged} are in the journal")
-        raw = connection.execute("SELECT count(*) FROM examples").fetchone()[0]
+        raw = connection.execute(
+            "SELECT (SELECT count(*) FROM examples) + (SELECT count(*) FROM lesson_examples)"
+        ).fetchone()[0]
         if raw:
             found.add(2, f"{raw} raw parts are in the journal though everything is learned")
         uid = connection.execute("SELECT uid FROM learners WHERE id = ?", (learner,)).fetchone()[0]
@@ -153,13 +178,19 @@ def in_the_end(
 def _check_answers(
     folder: Path, versions: list[tuple[int, float, str, bytes]], stream: NumberedStream, app: App, found: Violations
 ) -> None:
-    """Each answer is, label by label, what the published version of that number says of the same examples."""
+    """Each answer is, label by label, what the published version of that number says of the same examples.
+
+    With examples known beyond a version, before a kill and after it, as many of them give the same answer.
+    """
     published = {version: (created, folder / (name + SUFFIX), digest) for version, created, name, digest in versions}
     for newer, older in app.backwards:
         found.add(3, f"version {older} answered after version {newer}")
     if published and app.nothing_learned > min(created for created, _, _ in published.values()) + 1.0:
         found.add(3, "the server said that it knows nothing after it had published a version")
+    _check_beyond(app, found)
     for version in sorted({answer.version for answer in app.answers}):
+        if not version:  # everything was taught since
+            continue
         if version not in published:
             found.add(3, f"version {version} answered and was never published")
             continue
@@ -171,10 +202,19 @@ def _check_answers(
             continue
         learner = Learner.load(path, device="cpu")
         truth = learner.predict(stream.probes(), novelty=False)
-        for answer in (a for a in app.answers if a.version == version):
+        for answer in (a for a in app.answers if a.version == version and not a.beyond):
             near = np.allclose(np.asarray(truth.distance), np.asarray(answer.distances), atol=_CLOSE)
             if tuple(map(str, truth.labels)) != answer.labels or not near or answer.episodes != learner.episodes:
                 found.add(3, f"an answer of version {version} is not what that version says")
+
+
+def _check_beyond(app: App, found: Violations) -> None:
+    first: dict[tuple[int, int], Answer] = {}
+    for answer in app.answers:
+        other = first.setdefault((answer.version, answer.beyond), answer)
+        near = np.allclose(answer.distances, other.distances, atol=_CLOSE, rtol=_CLOSE)
+        if answer.labels != other.labels or not near:
+            found.add(3, f"version {answer.version} with {answer.beyond} examples beyond it answered in two ways")
 
 
 def compare(ours: Path, calm: Path, found: Violations) -> int:

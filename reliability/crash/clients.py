@@ -64,6 +64,8 @@ class Producer(_InBackground):
         self._random = random.Random(f"producer {options.seed}")
         self._call: ClientStream | None = None
         self.sent = 0
+        self.lessons = 0
+        """That were answered."""
 
     @property
     def acknowledged(self) -> int:
@@ -86,6 +88,9 @@ class Producer(_InBackground):
             self._call = call
             while not (self._ending.is_set() and self._stream.is_mark(max(1, self.sent))):
                 self.sent += 1
+                if self._stream.has_lesson(self.sent):
+                    call.flush(self._options.patience)  # what came before it is durable before it
+                    self._teach(self.sent)
                 if not self._stream.is_mark(self.sent):
                     batch = self._stream.batch(self.sent)
                     call.send(batch.x, batch.y)
@@ -96,12 +101,30 @@ class Producer(_InBackground):
                     report.wait(self._options.patience)
             call.wait(self._options.patience)
 
+    def _teach(self, sequence: int) -> None:
+        """Teach the lesson before a number, as often as it takes: it is learned once."""
+        while True:
+            try:
+                teach_lesson(self.client, LEARNER, self._stream, sequence)
+            except (UnavailableError, DeadlineError):
+                continue
+            self.lessons += 1
+            return
+
+
+def teach_lesson(client: Client, learner: str, stream: NumberedStream, sequence: int) -> None:
+    """Teach the lesson before a number."""
+    lesson = stream.lesson(sequence)
+    client.teach(learner, lesson.x, lesson.y, request_id=f"before/{sequence}", create=False)
+
 
 @dataclass(frozen=True)
 class Answer:
     """One answer that the app got."""
 
     version: int
+    beyond: int
+    """Examples known beyond that version."""
     episodes: int
     labels: tuple[str, ...]
     distances: tuple[float, ...]
@@ -140,7 +163,8 @@ class App(_InBackground):
             else:
                 version = answer.model_version
                 labels, distances = tuple(map(str, answer.labels)), tuple(map(float, answer.distances))
-                self.answers[Answer(version, answer.episodes_learned, labels, distances)] += 1
+                beyond = answer.examples_beyond_version
+                self.answers[Answer(version, beyond, answer.episodes_learned, labels, distances)] += 1
                 self.first.setdefault(version, self._clock())
                 if version < self.newest:
                     self.backwards.append((self.newest, version))

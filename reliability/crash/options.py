@@ -29,6 +29,8 @@ class CrashOptions:
     features: int = 32
     classes: int = 8
     """They come two at a time and come back."""
+    lessons: int = 3
+    """Every so-many-th batch comes after a lesson (Teach)."""
     ahead: int = 2
     """Episodes that the producer may be ahead of what is learned."""
     patience: float = 600.0
@@ -36,6 +38,7 @@ class CrashOptions:
 
     def __post_init__(self) -> None:
         require(self.kills >= 1, "kills", self.kills, "at least 1")
+        require(self.lessons >= 1, "lessons", self.lessons, "at least 1")
         require(self.longest_pause >= 0, "longest-pause", self.longest_pause, "at least 0")
         require(self.classes >= 2 and self.classes % 2 == 0, "classes", self.classes, "even")
 

@@ -15,7 +15,7 @@ from benchmarks.reporting.runner import ReportProgress, silently
 from reliability.crash import checks
 from reliability.crash.chaos import Chaos
 from reliability.crash.checks import Violations
-from reliability.crash.clients import PATIENT, STREAM_ID, App, Producer
+from reliability.crash.clients import PATIENT, STREAM_ID, App, Producer, teach_lesson
 from reliability.crash.options import CALM, LEARNER, CrashOptions
 from reliability.crash.proxy import Line
 from reliability.crash.stream import NumberedStream
@@ -32,6 +32,8 @@ class CrashResult:
     batches: int = 0
     """Acknowledged."""
     examples_learned: int = 0
+    lessons: int = 0
+    """Taught, each once."""
     unacknowledged: int = 0
     """Batches that were sent last and never acknowledged: the server died over them."""
     resumptions: int = 0
@@ -85,7 +87,8 @@ def _run(options: CrashOptions, folder: Path, progress: ReportProgress) -> Crash
                 progress("learning what was sent", chaos.done)
                 producer.finish()
                 result.resumptions = producer.resumptions
-                last = _die_over_a_tail(chaos, line, stream, producer.sent, options, result)
+                result.lessons = producer.lessons
+                last = _die_over_a_tail(chaos, line, stream, producer, options, result)
                 progress("taking up what was acknowledged of the last episode", chaos.done)
                 app.finish()
             result.kills = dict(chaos.kills)
@@ -94,14 +97,14 @@ def _run(options: CrashOptions, folder: Path, progress: ReportProgress) -> Crash
             result.versions_answering = len({answer.version for answer in app.answers})
             progress("teaching another learner the same stream, in peace", chaos.done)
             with Client(line.address, timeout=Timeout(call=options.patience)) as client:
-                result.episodes = _teach_calmly(client, stream, last, options)
+                result.episodes = _teach_calmly(client, stream, last, producer.sent, options)
                 for name in (LEARNER, CALM):
                     client.export_snapshot(name, folder / f"{name}.safetensors")
         finally:
             if chaos.server.running:
                 chaos.server.stop()
     progress("checking", chaos.done)
-    result.examples_learned = checks.in_the_end(folder / "data", stream, last, options, app, found)
+    result.examples_learned = checks.in_the_end(folder / "data", stream, last, options, app, found, result.lessons)
     result.tensors = checks.compare(folder / f"{LEARNER}.safetensors", folder / f"{CALM}.safetensors", found)
     result.batches = sum(not stream.is_mark(number) for number in range(1, last + 1))
     result.violations = found.found
@@ -110,13 +113,13 @@ def _run(options: CrashOptions, folder: Path, progress: ReportProgress) -> Crash
 
 
 def _die_over_a_tail(
-    chaos: Chaos, line: Line, stream: NumberedStream, sent: int, options: CrashOptions, result: CrashResult
+    chaos: Chaos, line: Line, stream: NumberedStream, producer: Producer, options: CrashOptions, result: CrashResult
 ) -> int:
     """The last kill: batches are on their way, and their producer never comes back for those not acknowledged.
 
     Another one takes up the stream and ends the episode after whatever is durable. Returns the last batch of that.
     """
-    chance = random.Random(f"tail {options.seed}")
+    chance, sent = random.Random(f"tail {options.seed}"), producer.sent
     with Client(line.address, retry=PATIENT, timeout=Timeout(connect=options.patience)) as client:
         call = client.learn(LEARNER, stream_id=STREAM_ID, create=False)
         assert call.acknowledged == sent
@@ -131,7 +134,7 @@ def _die_over_a_tail(
             call.cancel()
             return call.acknowledged
 
-        chaos.kill_server(left)
+        chaos.kill_server(left, producer)
         acknowledged = call.acknowledged
     chaos.start_server()
     with (
@@ -147,11 +150,14 @@ def _die_over_a_tail(
     return last
 
 
-def _teach_calmly(client: Client, stream: NumberedStream, last: int, options: CrashOptions) -> int:
-    """The same batches in the same episodes, nobody killed; returns how many episodes."""
+def _teach_calmly(client: Client, stream: NumberedStream, last: int, taught: int, options: CrashOptions) -> int:
+    """The same batches in the same episodes, lessons before those up to `taught`, nobody killed; returns episodes."""
     client.create_learner(CALM, overrides=options.learner(), seed=options.seed)
     with client.learn(CALM) as call:
         for number in range(1, last + 1):
+            if number <= taught and stream.has_lesson(number):
+                call.flush(options.patience)
+                teach_lesson(client, CALM, stream, number)
             if stream.is_mark(number):
                 call.end_episode()
             else:

@@ -51,6 +51,19 @@ class NumberedStream:
         noise = np.random.default_rng((options.seed, sequence)).random((options.examples, options.features), np.float32)
         return Batch(0.7 * self._corners[classes] + 0.3 * noise, [name(number) for number in classes.tolist()])
 
+    def has_lesson(self, sequence: int) -> bool:
+        """Whether a lesson is taught before the batch of this number, and after everything before it."""
+        return sequence % self._options.lessons == 0 and not self.is_mark(sequence)
+
+    def lesson(self, sequence: int) -> Batch:
+        """That lesson: two examples; now and then with labels that contradict what is known, as corrections do."""
+        options = self._options
+        chance = np.random.default_rng((options.seed, sequence, 1))
+        classes = chance.integers(0, options.classes, 2)
+        noise = chance.random((2, options.features), np.float32)
+        labels = classes if chance.random() < 0.7 else (classes + 1) % options.classes
+        return Batch(0.7 * self._corners[classes] + 0.3 * noise, [name(number) for number in labels.tolist()])
+
     def probes(self) -> NDArray[np.float32]:
         """One example of each class, which the app asks about."""
         return self._corners.copy()

@@ -94,6 +94,10 @@ def _seeds(snapshot: str) -> tuple[Message, ...]:
     return (
         *_prediction(PLANTED),
         *(prediction_pb2.PredictStreamRequest(id=i, request=r) for i, r in enumerate(_prediction(PLANTED))),
+        learning_pb2.TeachRequest(learner=VICTIM, request_id="l1", inputs=inputs(2), labels=labels(2)),
+        learning_pb2.TeachRequest(
+            learner="fresh", request_id="l2", inputs=inputs(1), labels=labels(1), create_if_missing=True
+        ),
         learning_pb2.LearnRequest(open=open_(learner=VICTIM, stream_id="s1")),
         learning_pb2.LearnRequest(
             open=open_(

@@ -27,8 +27,12 @@ def test_every_part_is_measured_printed_and_saved(tmp_path: Path) -> None:
     states = {row["name"]: row for row in found["latency"]["states"]}
     assert states["while learning"]["requests"] > 0 and states["while learning"]["p99_ratio"] > 0
     assert states["while learning"]["trained_share"] > 0 and states["during version swaps"]["requests"] > 0
+    taught = found["teaching"]
+    assert (taught["classes"], taught["target"]) == (100, 1.2) and taught["labels_taught_per_second"] > 0
+    assert taught["prediction_p99_ratio"] > 0 and taught["p50_ratio_to_write"] > 0
+    assert [call["calls"] for call in taught["calls"][:2]] == [10, 10]
     assert found["failures"] == 0 and found["settings"]["full_sizes"] is False
-    for words in ("half of the idle maximum", "ours beside", "failed requests: 0"):
+    for words in ("half of the idle maximum", "ours beside", "100 classes known", "failed requests: 0"):
         assert words in outcome.output
 
 

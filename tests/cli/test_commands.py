@@ -191,6 +191,7 @@ def test_learners_are_created_listed_shown_and_deleted(sharp: Sharp, server: Fak
 def test_every_command_speaks_json_and_nothing_else_to_programs(sharp: Sharp, tmp_path: Path) -> None:
     np.savez(tmp_path / "lonely.npz", x=np.eye(2, 4, dtype=np.float32), y=np.array(["rose", "tulip"]))
     np.save(tmp_path / "x.npy", np.zeros((2, 4), np.float32))
+    np.save(tmp_path / "one.npy", np.zeros((1, 4), np.float32))
     said: set[tuple[str, ...]] = set()
 
     def run(*words: str, code: int = 0) -> Any:
@@ -211,6 +212,9 @@ def test_every_command_speaks_json_and_nothing_else_to_programs(sharp: Sharp, tm
     run("snapshot", "restore", made)
     run("snapshot", "delete", made)
     run("class", "forget", "setosa")
+    run("teach", "rose", str(tmp_path / "x.npy"), "-l", "flowers")
+    run("correct", str(tmp_path / "one.npy"), "tulip", "-l", "flowers")
+    run("learner", "delete", "flowers")
     run("snapshot", "import", str(tmp_path / "file"), "-l", "copy")
     run("learner", "delete", "copy")
     run("learn", str(tmp_path / "lonely.npz"), "-l", "iris", code=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 
 import sharp_client
 from sharp.v1 import learning_pb2
-from sharp_client import Limits, Retry, Timeout
+from sharp_client import Limits, OpenEpisodeWarning, Retry, Timeout
 from sharp_client.testing import FakeServer
 
 Array = np.ndarray[Any, Any]
 QUICK = Retry(initial_delay=0.001, largest_delay=0.002, resume_for=5)
+
+pytestmark = pytest.mark.filterwarnings("ignore::sharp_client.OpenEpisodeWarning")
 
 
 def two_classes(first: int = 0, n: int = 12) -> tuple[Array, list[int]]:
@@ -422,3 +425,20 @@ def test_the_producer_chooses_what_happens_at_the_byte_limit() -> None:
     with server.client() as sharp, sharp.learner("digits").learn(backpressure="fail") as stream:
         stream.flush()
     assert server.calls[0][1].open.backpressure == learning_pb2.BACKPRESSURE_FAIL
+
+
+def test_leaving_with_examples_that_no_episode_closed_warns_with_their_number() -> None:
+    with FakeServer().client() as sharp:
+        with pytest.warns(OpenEpisodeWarning, match="left with 3 examples in no episode") as warned:  # noqa: SIM117
+            with sharp.learner("a").learn() as stream:
+                stream.send(np.eye(3, 4), ["a", "b", "c"])
+                stream.end_episode()
+                stream.send(np.eye(3, 4), ["a", "b", "c"])
+                assert stream.open_examples == 3
+        assert warned[0].filename == __file__
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with sharp.learner("a").learn() as stream:
+                stream.send(np.eye(3, 4), ["a", "b", "c"])
+                stream.end_episode()
+        assert sharp.learner("a").status().backlog.open_examples == 3

@@ -267,6 +267,41 @@ def parked_episodes(sharp: Client, wire: Recorder, folder: Path) -> None:
     call.close()
 
 
+def lessons(sharp: Client, wire: Recorder, folder: Path) -> None:
+    """Teach single examples, correct answers, repeat a lesson, and make versions of them."""
+    one = sharp.learner("lessons-one")
+    x, y = data("abc")
+    attempt(lambda: one.teach(x, y, create=False))
+    one.create(overrides=SETTINGS, seed=3)
+    one.teach(x, y)
+    one.predict(x, min_examples=60)
+    taught = one.teach(x[:1], "d", request_id="correction")
+    one.teach(x[:1], ["d"], request_id="correction")
+    attempt(lambda: one.teach(x[:1], "e", request_id="correction"))
+    attempt(lambda: one.teach(x[:2], ["a"]))
+    attempt(lambda: one.teach(x[:1, :3], ["a"]))
+    attempt(lambda: one.teach(x[:1], [3]))
+    attempt(lambda: one.teach(x[:1], "a", request_id="no id"))
+    one.predict(x[:1], min_examples=taught.examples_known)
+    attempt(lambda: one.predict(x[:1], min_examples=1000, timeout=0.3))
+    one.get()
+    one.snapshot("with lessons")
+    one.predict(x[:1])
+    one.teach(x[:1], ["d"], request_id="correction")
+    with one.learn() as stream:
+        stream.send(*data("ef"))
+        stream.flush(WAIT)
+        one.predict(data("e")[0], min_examples=101)
+        one.forget("e")
+        stream.end_episode().wait(WAIT)
+    one.predict(data("f")[0])
+    one.forget("d")
+    plain = sharp.learner("lessons-plain")
+    plain.create(preset="sharp")
+    attempt(lambda: plain.teach(x, y))
+    attempt(lambda: sharp.learner("lessons-images").teach(np.zeros((1, 1, 8, 8), np.uint8), "a"))
+
+
 def status(sharp: Client, wire: Recorder, folder: Path) -> None:
     """Look at a server and at a learner."""
     pets = sharp.learner("status")
@@ -288,6 +323,7 @@ FEATURES: tuple[Feature, ...] = (
     snapshots,
     forgetting,
     parked_episodes,
+    lessons,
     status,
 )
 """All of them."""

@@ -18,6 +18,8 @@ from tests.e2e.features import FEATURES, Feature
 from tests.e2e.transcripts import Call, Recorder
 from tests.server.running import Server
 
+pytestmark = pytest.mark.filterwarnings("ignore::sharp_client.OpenEpisodeWarning")
+
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

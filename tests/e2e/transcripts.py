@@ -44,10 +44,11 @@ LEFT_OUT = frozenset(
     PredictResponse.time_in_compute Backlog.bytes Backlog.lag Backlog.streams LearnerStatus.layers
     Failure.message Failure.metadata GetServerStatusResponse.data_bytes GetServerStatusResponse.free_bytes
     GetServerStatusResponse.learners TrainerStatus.memory_bytes TrainerStatus.since TrainerStatus.restarts
-    ClassScore.vote_share
+    ClassScore.vote_share Ack.uncounted_examples Backlog.uncounted_examples
     """.split()
 )
-"""Fields that are not compared at all. A share may be 0 of a class far away, and a 0 is not on the wire."""
+"""Fields that are not compared at all. A share may be 0 of a class far away, and a 0 is not on the wire;
+when batches are counted is a matter of time."""
 
 COUNTED = frozenset({"PredictResponse.vote_shares", "PredictResponse.distances", "PredictResponse.novelties"})
 """Lists of which only the length is compared."""

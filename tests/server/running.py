@@ -7,6 +7,7 @@ import json
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,16 @@ class Server(ServerProcess):
 
     def stream(self, name: str, stream_id: str = "s", **options: Any) -> Stream:
         return Stream(self, learning_pb2.Open(learner=name, stream_id=stream_id, **options))
+
+    def lesson(
+        self, name: str, x: np.ndarray[Any, Any], y: list[Any], request_id: str = "", **options: Any
+    ) -> learning_pb2.TeachResponse:
+        """Teach a few examples at once."""
+        chosen = request_id or uuid.uuid4().hex
+        request = learning_pb2.TeachRequest(
+            learner=name, request_id=chosen, inputs=tensor(x), labels=labels(y), **options
+        )
+        return self.learning.Teach(request, timeout=SECONDS)
 
     def teach(self, name: str, *episodes: tuple[np.ndarray[Any, Any], list[Any]], stream_id: str = "s") -> int:
         """Teach whole episodes and wait until they are learned; returns the last version."""

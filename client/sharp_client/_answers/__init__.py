@@ -27,6 +27,7 @@ from .learners import (
     LearnerStatus,
     LearnerUpdate,
     OpenedStream,
+    TeachResult,
     Throughput,
 )
 from .server import (
@@ -79,6 +80,7 @@ __all__ = [
     "ServerLimits",
     "ServerStatus",
     "Snapshot",
+    "TeachResult",
     "Throughput",
     "TrainerStatus",
 ]

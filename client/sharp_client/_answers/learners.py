@@ -65,6 +65,32 @@ class Backlog(Answer, message=learner_pb2.Backlog):
     """How far training is behind: examples of closed episodes not learned yet."""
     lag: float = 0.0
     """The same in seconds, since the oldest of those episodes was closed."""
+    open_examples: int = 0
+    """Examples that wait for a boundary: in no closed episode yet."""
+    uncounted_examples: int = 0
+    """Durable examples that answers don't know yet. 0: everything that came is known."""
+    lessons: int = 0
+    """Lessons (`teach`) that are not part of a version yet; answers know them."""
+
+
+@dataclass(frozen=True, repr=False)
+class TeachResult(Answer, message=learning_pb2.TeachResponse):
+    """A lesson that is durable, and that answers know."""
+
+    model_version: int = 0
+    """The version that serves. 0: none yet."""
+    examples_beyond_version: int = 0
+    """Examples that are known beyond that version."""
+    examples_known: int = 0
+    """Examples that the learner knows in all, this lesson included: give it to `predict` as `min_examples`."""
+    examples: int = 0
+    """Examples of this lesson."""
+    new_classes: tuple[Label, ...] = ()
+    """Classes of this lesson that the learner had never met before, or had forgotten."""
+    corrections: int = 0
+    """Examples of this lesson that were answered wrong before."""
+    repetition: bool = False
+    """Whether a lesson of this id was known already, so that the call changed nothing."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,6 +131,10 @@ class LearnerStatus(Answer, message=learner_pb2.LearnerStatus):
     """How fast things go."""
     damaged_snapshots: int = 0
     """Snapshots found damaged since the learner was created."""
+    examples_beyond_version: int = 0
+    """Examples that answers know beyond the serving version."""
+    examples_known: int = 0
+    """Examples that the learner knows in all; never falls."""
 
 
 @dataclass(frozen=True, repr=False)

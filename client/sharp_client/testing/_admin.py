@@ -68,9 +68,10 @@ class AdminMethods:
 
     def do_ForgetClass(self, request: learner_admin_pb2.ForgetClassRequest) -> learner_admin_pb2.ForgetClassResponse:
         learner, label = self.find(request.learner), decode_label(request.label)
-        if label not in learner.classes and label not in learner.forgotten:
+        if label not in learner.classes and label not in learner.met and label not in learner.forgotten:
             raise refuse(ClassNotFoundError, f"{learner.name} does not know {label!r}", label=label)
         known = learner.classes.pop(label, None)
+        removed = learner.forget_beyond(label)
         learner.forgotten.add(label)
         learner.model_version += known is not None
         holding = [found for found, _ in learner.snapshots.values() if label in decode_labels(found.classes)]
@@ -82,12 +83,17 @@ class AdminMethods:
         return learner_admin_pb2.ForgetClassResponse(
             model_version=learner.model_version,
             ltm_entries=int(known is not None),
+            journal_examples=removed,
             snapshots_holding=[] if delete else holding[::-1],
             snapshots_deleted=holding[::-1] if delete else [],
         )
 
     def do_CreateSnapshot(self, request: snapshot_pb2.CreateSnapshotRequest) -> snapshot_pb2.CreateSnapshotResponse:
         learner = self.find(request.learner)
+        if learner.lessons:
+            learner.consolidate()
+            learner.model_version += 1
+            learner.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
         if learner.model_version == 0:
             raise refuse(NothingLearnedError, f"{learner.name} has learned nothing yet", learner=learner.name)
         snapshot = learner.save(snapshot_pb2.SNAPSHOT_ORIGIN_REQUESTED, request.note)

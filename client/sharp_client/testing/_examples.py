@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import io
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sharp.v1 import tensor_pb2
+from sharp.v1 import label_pb2, tensor_pb2
 
+from .._labels import Label, decode_labels
 from .._reasons import (
     DtypeUnsupportedError,
     FieldInvalidError,
     ImageMalformedError,
+    LabelCountMismatchError,
+    LabelKindMismatchError,
     NonFiniteValuesError,
     ShapeMismatchError,
     TensorSizeMismatchError,
     TooManyExamplesError,
 )
 from ._refusals import refuse
+
+if TYPE_CHECKING:
+    from ._learner import FakeLearner
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _DTYPES: dict[int, Any] = {tensor_pb2.DTYPE_UINT8: np.uint8, tensor_pb2.DTYPE_FLOAT32: np.dtype("<f4")}
@@ -40,6 +46,20 @@ def read_examples(inputs: tensor_pb2.Inputs, expected: list[int], limit: int) ->
     if len(x) > limit:
         raise refuse(TooManyExamplesError, f"{len(x)} examples, over {limit}", examples=len(x), limit=limit)
     return x
+
+
+def read_labelled(
+    inputs: tensor_pb2.Inputs, labels: label_pb2.Labels, learner: FakeLearner, limit: int
+) -> tuple[Array, list[Label], label_pb2.LabelKind.ValueType]:
+    """Decode examples with their labels, and the kind of these."""
+    x = read_examples(inputs, learner.input_shape, limit)
+    y = decode_labels(labels)
+    kind = label_pb2.LABEL_KIND_TEXT if labels.HasField("texts") else label_pb2.LABEL_KIND_INTEGER
+    if len(y) != len(x):
+        raise refuse(LabelCountMismatchError, f"{len(x)} examples, {len(y)} labels", examples=len(x), labels=len(y))
+    if learner.label_kind not in (label_pb2.LABEL_KIND_UNSPECIFIED, kind):
+        raise refuse(LabelKindMismatchError, "the other kind of labels", expected=learner.label_kind, found=kind)
+    return x, y, kind
 
 
 def _read_tensor(tensor: tensor_pb2.Tensor) -> Array:

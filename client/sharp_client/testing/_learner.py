@@ -15,6 +15,7 @@ from sharp.v1 import episode_pb2, label_pb2, learner_pb2, learning_pb2, parked_p
 
 from .._labels import Label, encode_label, encode_labels
 from .._reasons import NothingLearnedError, SnapshotMalformedError
+from ._lessons import Lesson, Taught
 from ._refusals import refuse
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -60,6 +61,17 @@ class FakeStream:
     owner: object = None
 
 
+def _add(classes: dict[Label, KnownClass], x: Array, y: list[Label], episode: int) -> None:
+    """Move the means of classes by labelled examples."""
+    rows = x.reshape(len(y), -1)
+    for label in dict.fromkeys(y):
+        own = rows[[one == label for one in y]]
+        known = classes.get(label, KnownClass([0.0] * rows.shape[1], 0, 0))
+        total = known.count + len(own)
+        mean = (np.array(known.mean) * known.count + own.sum(axis=0)) / total
+        classes[label] = KnownClass(mean.tolist(), total, episode)
+
+
 class FakeLearner:
     """One learner. Episodes are learned the moment they are closed."""
 
@@ -77,6 +89,12 @@ class FakeLearner:
         self.parked: dict[int, tuple[parked_pb2.ParkedEpisode, Episode]] = {}
         self.events: list[episode_pb2.EpisodeEvent] = []
         self.created = time.time()
+        self.lessons: list[Lesson] = []
+        """No part of a version yet."""
+        self.taught: dict[str, Taught] = {}
+        """By request id."""
+        self.met: set[Label] = set()
+        self.examples_durable = 0
 
     def close_episode(
         self, stream: FakeStream, last_sequence: int, closed_by: episode_pb2.ClosedBy.ValueType
@@ -96,7 +114,7 @@ class FakeLearner:
             classes=len(set(episode.y)),
         )
         events = [episode_pb2.EpisodeEvent(episode=episode.number, closed=closed)]
-        if not self._has_metric() and len(set(episode.y)) == len(episode.y):
+        if not self.has_metric() and len(set(episode.y)) == len(episode.y):
             parked = episode_pb2.EpisodeParked(
                 reason=episode_pb2.PARK_REASON_NO_POSITIVE_PAIR, detail="no two examples share a class", attempts=1
             )
@@ -123,18 +141,62 @@ class FakeLearner:
         self.streams[episode.stream_id].history += events
         self.events += events
 
+    def meet(self, labels: list[Label]) -> None:
+        """Examples are durable."""
+        self.met |= set(labels)
+        self.examples_durable += len(labels)
+
+    def known(self) -> dict[Label, KnownClass]:
+        """Everything that answers know: the version, lessons since, and open episodes where they count."""
+        classes = dict(self.classes)
+        for lesson in self.lessons:
+            _add(classes, lesson.x, lesson.y, self.episodes_learned)
+        for episode in self._counted():
+            _add(classes, np.concatenate(episode.x), episode.y, self.episodes_learned)
+        return classes
+
+    def _counted(self) -> list[Episode]:
+        stable = self.has_metric() and (len(self.input_shape) == 1 or self.episodes_learned > 0)
+        opened = [stream.open for stream in self.streams.values() if stream.open is not None]
+        return opened if stable else []
+
+    def examples_beyond_version(self) -> int:
+        """Of lessons, and of open episodes where they count."""
+        parts: list[Lesson | Episode] = [*self.lessons, *self._counted()]
+        return sum(len(part.y) for part in parts)
+
+    def forget_beyond(self, label: Label) -> int:
+        """Take a class out of lessons and open episodes; returns how many examples went."""
+        removed = 0
+        for lesson in self.lessons:
+            kept = [one != label for one in lesson.y]
+            removed += len(lesson.y) - sum(kept)
+            lesson.x, lesson.y = lesson.x[kept], [one for one in lesson.y if one != label]
+        self.lessons = [lesson for lesson in self.lessons if lesson.y]
+        for stream in self.streams.values():
+            if stream.open is not None:
+                kept = [one != label for one in stream.open.y]
+                removed += len(kept) - sum(kept)
+                left = [one for one in stream.open.y if one != label]
+                stream.open.x, stream.open.y = [np.concatenate(stream.open.x)[kept]], left
+                stream.open = stream.open if left else None
+        self.met.discard(label)
+        return removed
+
+    def consolidate(self) -> None:
+        """Make lessons part of the version."""
+        for lesson in self.lessons:
+            _add(self.classes, lesson.x, lesson.y, self.episodes_learned)
+            self.forgotten -= set(lesson.y)
+        self.lessons = []
+
     def learn(self, episode: Episode) -> list[episode_pb2.EpisodeEvent]:
         """Learn an episode; returns its events."""
-        x = np.concatenate(episode.x).reshape(len(episode.y), -1)
+        self.consolidate()
         new = [label for label in dict.fromkeys(episode.y) if label not in self.classes]
         self.episodes_learned += 1
-        for label in dict.fromkeys(episode.y):
-            rows = x[[one == label for one in episode.y]]
-            known = self.classes.get(label, KnownClass([0.0] * x.shape[1], 0, 0))
-            total = known.count + len(rows)
-            mean = (np.array(known.mean) * known.count + rows.sum(axis=0)) / total
-            self.classes[label] = KnownClass(mean.tolist(), total, self.episodes_learned)
-            self.forgotten.discard(label)
+        _add(self.classes, np.concatenate(episode.x), episode.y, self.episodes_learned)
+        self.forgotten -= set(episode.y)
         self.model_version += 1
         self.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
         phases = PHASES if self._trains(episode) else 0
@@ -164,25 +226,26 @@ class FakeLearner:
         )
         return episode_pb2.EpisodeEvent(episode=episode.number, started=started)
 
-    def _has_metric(self) -> bool:
+    def has_metric(self) -> bool:
         """Whether it pretends to have a learned metric, which learns any episode, as the default preset has."""
         enabled = self.config.overrides.get("metric.enabled")
         return enabled == "true" if enabled else self.config.preset in ("", "default")
 
     def _trains(self, episode: Episode) -> bool:
         """Whether it pretends to train a network: with a learned metric, on pairs of several classes only."""
-        return not self._has_metric() or 1 < len(set(episode.y)) < len(episode.y)
+        return not self.has_metric() or 1 < len(set(episode.y)) < len(episode.y)
 
     def require_classes(self) -> None:
         """Refuse to answer before anything was learned."""
-        if not self.classes:
+        if not self.known():
             raise refuse(NothingLearnedError, f"{self.name} has learned nothing yet", learner=self.name)
 
     def distances(self, x: Array) -> tuple[list[Label], Array]:
         """All classes, and how far each example is from their means: 0 to 2, (n, classes)."""
-        means = np.array([known.mean for known in self.classes.values()])
+        known = self.known()
+        means = np.array([one.mean for one in known.values()])
         squared = ((x.reshape(len(x), 1, -1) - means[None]) ** 2).mean(axis=2)
-        return list(self.classes), 2 * squared / (1 + squared)
+        return list(known), 2 * squared / (1 + squared)
 
     # Snapshots.
 
@@ -272,14 +335,19 @@ class FakeLearner:
             model_version=self.model_version,
             episodes_learned=self.episodes_learned,
             layers=self.layers() if self.input_shape else [],
-            memories=self.memories() if self.model_version else None,
+            memories=self.memories() if self.model_version or self.known() else None,
             backlog=learner_pb2.Backlog(
                 examples=sum(len(episode.y) for episode in waiting),
                 bytes=sum(x.nbytes for episode in waiting for x in episode.x),
                 bytes_limit=2**30,
                 episodes_parked=len(self.parked),
+                open_examples=sum(len(episode.y) for episode in waiting),
+                uncounted_examples=0 if self._counted() else sum(len(episode.y) for episode in waiting),
+                lessons=len(self.lessons),
             ),
             throughput=learner_pb2.Throughput(),
+            examples_beyond_version=self.examples_beyond_version(),
+            examples_known=self.examples_durable,
         )
         status.time.GetCurrentTime()
         return status
@@ -300,6 +368,6 @@ class FakeLearner:
             learner.status.ClearField("layers")
             return learner
         learner.settings["fake"] = "true"
-        for label, known in self.classes.items():
+        for label, known in self.known().items():
             learner.classes.add(label=encode_label(label), ltm_entries=1, last_episode=known.episode)
         return learner

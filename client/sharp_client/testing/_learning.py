@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sharp.v1 import episode_pb2, label_pb2, learner_pb2, learning_pb2
+from sharp.v1 import episode_pb2, learner_pb2, learning_pb2
 
 from .._errors import UnavailableError
-from .._labels import decode_labels
 from .._reasons import (
     BoundariesMismatchError,
     FieldInvalidError,
-    LabelCountMismatchError,
-    LabelKindMismatchError,
     LearnerNotFoundError,
     SequenceGapError,
     StreamTakenOverError,
     UnexpectedMessageError,
 )
-from ._examples import read_examples
+from ._examples import read_labelled
 from ._learner import Episode, FakeLearner, FakeStream
 from ._refusals import refuse
 
@@ -98,7 +95,9 @@ class LearnCall:
                 replayed[event.episode]["outcome"] = event
         events = [event for episode in replayed.values() for event in episode.values()]
         ack = learning_pb2.Ack(
-            sequence=stream.last_sequence, empty_marks=[mark for mark in stream.empty_marks if mark > after]
+            sequence=stream.last_sequence,
+            empty_marks=[mark for mark in stream.empty_marks if mark > after],
+            examples_durable=self._learner.examples_durable if self._learner is not None else 0,
         )
         return [*_events(events), learning_pb2.LearnResponse(ack=ack)]
 
@@ -126,21 +125,15 @@ class LearnCall:
             stream.last_sequence = sequence
         closed = [event for event in events if event.HasField("closed")]
         later = [event for event in events if not event.HasField("closed")]
-        ack = learning_pb2.Ack(sequence=stream.last_sequence, empty_marks=empty_marks)
+        ack = learning_pb2.Ack(
+            sequence=stream.last_sequence, empty_marks=empty_marks, examples_durable=learner.examples_durable
+        )
         return [*_events(closed), learning_pb2.LearnResponse(ack=ack), *_events(later)]
 
     def _store(
         self, learner: FakeLearner, stream: FakeStream, batch: learning_pb2.Batch
     ) -> list[episode_pb2.EpisodeEvent]:
-        x = read_examples(batch.inputs, learner.input_shape, self._server.batch_examples_limit)
-        labels = decode_labels(batch.labels)
-        kind = label_pb2.LABEL_KIND_TEXT if batch.labels.HasField("texts") else label_pb2.LABEL_KIND_INTEGER
-        if len(labels) != len(x):
-            raise refuse(
-                LabelCountMismatchError, f"{len(x)} examples, {len(labels)} labels", examples=len(x), labels=len(labels)
-            )
-        if learner.label_kind not in (label_pb2.LABEL_KIND_UNSPECIFIED, kind):
-            raise refuse(LabelKindMismatchError, "the other kind of labels", expected=learner.label_kind, found=kind)
+        x, labels, kind = read_labelled(batch.inputs, batch.labels, learner, self._server.batch_examples_limit)
         learner.input_shape, learner.label_kind = list(x.shape[1:]), kind
         events: list[episode_pb2.EpisodeEvent] = []
         is_automatic = stream.boundaries == learning_pb2.BOUNDARIES_AUTOMATIC
@@ -151,4 +144,5 @@ class LearnCall:
             stream.open = Episode([], [], self._stream_id, batch.sequence)
         stream.open.x.append(x)
         stream.open.y += labels
+        learner.meet(labels)
         return events

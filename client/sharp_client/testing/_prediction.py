@@ -7,7 +7,7 @@ import numpy as np
 from sharp.v1 import prediction_pb2
 
 from .._labels import encode_label, encode_labels
-from .._reasons import TooManyResultsError, VersionNotReachedError
+from .._reasons import ExamplesNotReachedError, TooManyResultsError, VersionNotReachedError
 from ._examples import read_examples
 from ._learner import FakeLearner
 from ._refusals import refuse
@@ -31,6 +31,14 @@ def predict(
             wanted=request.min_model_version,
             serving=learner.model_version,
         )
+    if request.min_examples > learner.examples_durable:
+        raise refuse(
+            ExamplesNotReachedError,
+            f"fewer than {request.min_examples} examples are known yet",
+            learner=learner.name,
+            wanted=request.min_examples,
+            known=learner.examples_durable,
+        )
     learner.require_classes()
     x = read_examples(request.inputs, learner.input_shape, batch_examples_limit)
     labels, distances = learner.distances(x)
@@ -46,15 +54,17 @@ def predict(
         novelties=distances[rows, best] / 2 if request.novelty else [],
         model_version=learner.model_version,
         episodes_learned=learner.episodes_learned,
+        examples_beyond_version=learner.examples_beyond_version(),
     )
     if request.top_k or request.nearest_memories:
+        known = learner.known()
         for row in rows:
             details = answer.details.add()
             for index in order[row, : request.top_k]:
                 label = encode_label(labels[index])
                 details.top_classes.add(label=label, vote_share=shares[row, index], distance=distances[row, index])
             for index in order[row, : request.nearest_memories]:
-                episode = learner.classes[labels[index]].episode
+                episode = known[labels[index]].episode
                 details.nearest_memories.add(
                     label=encode_label(labels[index]), episode=episode, distance=distances[row, index]
                 )

@@ -25,6 +25,7 @@ from .._reasons import LearnerExistsError, LearnerNotFoundError
 from ._admin import AdminMethods
 from ._learner import FakeLearner
 from ._learning import LearnCall
+from ._lessons import teach
 from ._prediction import predict
 from ._refusals import refuse
 from ._transports import POLL, AsyncFakeTransport, FakeTransport, copy, serving
@@ -86,6 +87,10 @@ class FakeServer(AdminMethods):
         with self._lock:
             self._arrive(method, request)
             try:
+                if method == "Teach":
+                    answer = teach(self, request)
+                    self.changed()
+                    return answer
                 if method == "Predict":
                     return predict(self.find(request.learner), request, self.batch_examples_limit)
                 answer = getattr(self, f"do_{method}")(request)

@@ -57,6 +57,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The Open Inference Protocol asked for a model version that is not the one being served. {version, serving}"""
     LEARNER_EXISTS: _ErrorReason.ValueType  # 15
     """A learner of that name is there already."""
+    REQUEST_ID_USED: _ErrorReason.ValueType  # 16
+    """The request id belongs to an earlier lesson with other examples or labels. {request_id}"""
     FIELD_INVALID: _ErrorReason.ValueType  # 20
     """A field is missing or out of its range; BadRequest says which. {field}"""
     UNEXPECTED_MESSAGE: _ErrorReason.ValueType  # 21
@@ -64,7 +66,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     one was. {expected, found}
     """
     NAME_INVALID: _ErrorReason.ValueType  # 22
-    """The name of a learner or a stream is not of its form. {name}"""
+    """The name of a learner or a stream, or the id of a lesson, is not of its form. {name}"""
     CONFIG_INVALID: _ErrorReason.ValueType  # 23
     """An unknown preset, an unknown setting, or a value that it does not take. {setting, value}"""
     SHAPE_MISMATCH: _ErrorReason.ValueType  # 24
@@ -107,6 +109,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The snapshot is of a format that this server can't read. {format, newest}"""
     SNAPSHOT_IN_USE: _ErrorReason.ValueType  # 46
     """The learner would start from this snapshot after a crash, so it can't be deleted. {snapshot}"""
+    EPISODE_NEEDED: _ErrorReason.ValueType  # 47
+    """Images without pretrained features are taught one by one only after a first episode was learned, over Learn: it
+    shows what they look like.
+    """
+    METRIC_NEEDED: _ErrorReason.ValueType  # 48
+    """Only learners with a learned metric can be taught single examples: metric.enabled is false for this one."""
     SEQUENCE_GAP: _ErrorReason.ValueType  # 50
     """A sequence number was left out. Open the stream again and continue after its last durable number. {expected, found}"""
     STREAM_TAKEN_OVER: _ErrorReason.ValueType  # 51
@@ -149,6 +157,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A part of the Open Inference Protocol that this server does not offer. {feature}"""
     INTERNAL_ERROR: _ErrorReason.ValueType  # 84
     """A fault of the server. {incident: finds the place in its log}"""
+    EXAMPLES_NOT_REACHED: _ErrorReason.ValueType  # 85
+    """The wanted number of examples was not known before the deadline. {wanted, known}"""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. In braces: the keys of ErrorInfo.metadata besides "learner", which is there where one was named."""
@@ -173,6 +183,8 @@ VERSION_NOT_FOUND: ErrorReason.ValueType  # 14
 """The Open Inference Protocol asked for a model version that is not the one being served. {version, serving}"""
 LEARNER_EXISTS: ErrorReason.ValueType  # 15
 """A learner of that name is there already."""
+REQUEST_ID_USED: ErrorReason.ValueType  # 16
+"""The request id belongs to an earlier lesson with other examples or labels. {request_id}"""
 FIELD_INVALID: ErrorReason.ValueType  # 20
 """A field is missing or out of its range; BadRequest says which. {field}"""
 UNEXPECTED_MESSAGE: ErrorReason.ValueType  # 21
@@ -180,7 +192,7 @@ UNEXPECTED_MESSAGE: ErrorReason.ValueType  # 21
 one was. {expected, found}
 """
 NAME_INVALID: ErrorReason.ValueType  # 22
-"""The name of a learner or a stream is not of its form. {name}"""
+"""The name of a learner or a stream, or the id of a lesson, is not of its form. {name}"""
 CONFIG_INVALID: ErrorReason.ValueType  # 23
 """An unknown preset, an unknown setting, or a value that it does not take. {setting, value}"""
 SHAPE_MISMATCH: ErrorReason.ValueType  # 24
@@ -223,6 +235,12 @@ SNAPSHOT_FORMAT_UNSUPPORTED: ErrorReason.ValueType  # 45
 """The snapshot is of a format that this server can't read. {format, newest}"""
 SNAPSHOT_IN_USE: ErrorReason.ValueType  # 46
 """The learner would start from this snapshot after a crash, so it can't be deleted. {snapshot}"""
+EPISODE_NEEDED: ErrorReason.ValueType  # 47
+"""Images without pretrained features are taught one by one only after a first episode was learned, over Learn: it
+shows what they look like.
+"""
+METRIC_NEEDED: ErrorReason.ValueType  # 48
+"""Only learners with a learned metric can be taught single examples: metric.enabled is false for this one."""
 SEQUENCE_GAP: ErrorReason.ValueType  # 50
 """A sequence number was left out. Open the stream again and continue after its last durable number. {expected, found}"""
 STREAM_TAKEN_OVER: ErrorReason.ValueType  # 51
@@ -265,6 +283,8 @@ FEATURE_UNSUPPORTED: ErrorReason.ValueType  # 83
 """A part of the Open Inference Protocol that this server does not offer. {feature}"""
 INTERNAL_ERROR: ErrorReason.ValueType  # 84
 """A fault of the server. {incident: finds the place in its log}"""
+EXAMPLES_NOT_REACHED: ErrorReason.ValueType  # 85
+"""The wanted number of examples was not known before the deadline. {wanted, known}"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

@@ -280,6 +280,8 @@ class LearnerStatus(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     THROUGHPUT_FIELD_NUMBER: _builtins.int
     DAMAGED_SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    EXAMPLES_BEYOND_VERSION_FIELD_NUMBER: _builtins.int
+    EXAMPLES_KNOWN_FIELD_NUMBER: _builtins.int
     state: Global___LearnerState.ValueType
     """What it is busy with."""
     model_version: _builtins.int
@@ -292,6 +294,12 @@ class LearnerStatus(_message.Message):
     """The episode being learned. 0: none."""
     damaged_snapshots: _builtins.int
     """Stored snapshots that were found damaged since the learner was created. Not 0: see GetServerStatus."""
+    examples_beyond_version: _builtins.int
+    """Examples that answers know beyond the serving version: taught, or come over Learn and counted."""
+    examples_known: _builtins.int
+    """Examples that the learner knows in all, in its version and beyond; see PredictRequest.min_examples. Forgotten ones
+    are counted too: it never falls.
+    """
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """The moment, by the server's clock."""
@@ -332,10 +340,12 @@ class LearnerStatus(_message.Message):
         progress: _episode_pb2.Progress | None = ...,
         throughput: Global___Throughput | None = ...,
         damaged_snapshots: _builtins.int = ...,
+        examples_beyond_version: _builtins.int = ...,
+        examples_known: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "memories", b"memories", "progress", b"progress", "throughput", b"throughput", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "damaged_snapshots", b"damaged_snapshots", "episodes_learned", b"episodes_learned", "layers", b"layers", "memories", b"memories", "model_version", b"model_version", "progress", b"progress", "state", b"state", "throughput", b"throughput", "time", b"time", "training_episode", b"training_episode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "damaged_snapshots", b"damaged_snapshots", "episodes_learned", b"episodes_learned", "examples_beyond_version", b"examples_beyond_version", "examples_known", b"examples_known", "layers", b"layers", "memories", b"memories", "model_version", b"model_version", "progress", b"progress", "state", b"state", "throughput", b"throughput", "time", b"time", "training_episode", b"training_episode"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -355,10 +365,13 @@ class Backlog(_message.Message):
     STREAMS_FIELD_NUMBER: _builtins.int
     LAG_EXAMPLES_FIELD_NUMBER: _builtins.int
     LAG_FIELD_NUMBER: _builtins.int
+    OPEN_EXAMPLES_FIELD_NUMBER: _builtins.int
+    UNCOUNTED_EXAMPLES_FIELD_NUMBER: _builtins.int
+    LESSONS_FIELD_NUMBER: _builtins.int
     examples: _builtins.int
-    """Examples on disk: of open, waiting and training episodes. Parked ones are not counted."""
+    """Examples on disk: of open, waiting and training episodes. Parked ones and lessons are not counted."""
     bytes: _builtins.int
-    """Bytes they take towards the limit, parked ones included."""
+    """Bytes they take towards the limit, parked ones and lessons included."""
     bytes_limit: _builtins.int
     """At this many bytes the server stops reading. Never 0."""
     episodes_waiting: _builtins.int
@@ -369,6 +382,14 @@ class Backlog(_message.Message):
     """Streams that are open right now."""
     lag_examples: _builtins.int
     """How far training is behind: examples of closed episodes not learned yet."""
+    open_examples: _builtins.int
+    """Examples that wait for a boundary: in no closed episode yet, of all streams. They stay until an EndEpisode, or a
+    cut of an AUTOMATIC stream, makes an episode of them.
+    """
+    uncounted_examples: _builtins.int
+    """Durable examples that answers don't know yet, see Ack.uncounted_examples. 0: everything that came is known."""
+    lessons: _builtins.int
+    """Lessons (Teach) that are not part of a version yet; answers know them."""
     @_builtins.property
     def lag(self) -> _duration_pb2.Duration:
         """The same in time: since the oldest of those episodes was closed. 0: training has caught up."""
@@ -384,10 +405,13 @@ class Backlog(_message.Message):
         streams: _builtins.int = ...,
         lag_examples: _builtins.int = ...,
         lag: _duration_pb2.Duration | None = ...,
+        open_examples: _builtins.int = ...,
+        uncounted_examples: _builtins.int = ...,
+        lessons: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lag", b"lag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "bytes_limit", b"bytes_limit", "episodes_parked", b"episodes_parked", "episodes_waiting", b"episodes_waiting", "examples", b"examples", "lag", b"lag", "lag_examples", b"lag_examples", "streams", b"streams"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "bytes_limit", b"bytes_limit", "episodes_parked", b"episodes_parked", "episodes_waiting", b"episodes_waiting", "examples", b"examples", "lag", b"lag", "lag_examples", b"lag_examples", "lessons", b"lessons", "open_examples", b"open_examples", "streams", b"streams", "uncounted_examples", b"uncounted_examples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

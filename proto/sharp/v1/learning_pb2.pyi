@@ -337,11 +337,21 @@ class Ack(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     UNLEARNED_BYTES_FIELD_NUMBER: _builtins.int
     EMPTY_MARKS_FIELD_NUMBER: _builtins.int
+    EXAMPLES_DURABLE_FIELD_NUMBER: _builtins.int
+    UNCOUNTED_EXAMPLES_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """The number."""
     unlearned_bytes: _builtins.int
     """Bytes that the learner has accepted and not learned yet, from all its streams: a producer that wants to stay under
     the limit watches it.
+    """
+    examples_durable: _builtins.int
+    """Examples that the learner has made durable in all, from all its streams and lessons, forgotten ones included. Given
+    to a prediction as min_examples, it waits until all of them count.
+    """
+    uncounted_examples: _builtins.int
+    """Durable examples of the learner that answers don't know yet: of batches that are still to be counted, or wait for
+    their episode to be learned, where the learner has no stable features yet. Parked ones are not among them.
     """
     @_builtins.property
     def empty_marks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -355,11 +365,110 @@ class Ack(_message.Message):
         sequence: _builtins.int = ...,
         unlearned_bytes: _builtins.int = ...,
         empty_marks: _abc.Iterable[_builtins.int] | None = ...,
+        examples_durable: _builtins.int = ...,
+        uncounted_examples: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["empty_marks", b"empty_marks", "sequence", b"sequence", "unlearned_bytes", b"unlearned_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["empty_marks", b"empty_marks", "examples_durable", b"examples_durable", "sequence", b"sequence", "uncounted_examples", b"uncounted_examples", "unlearned_bytes", b"unlearned_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Ack: _TypeAlias = Ack  # noqa: Y015
+
+@_typing.final
+class TeachRequest(_message.Message):
+    """A lesson: a few labelled examples, one is enough."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEARNER_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    CREATE_IF_MISSING_FIELD_NUMBER: _builtins.int
+    learner: _builtins.str
+    """Name of the learner. Required."""
+    request_id: _builtins.str
+    """The caller's own name for this lesson, unique within the learner: 1 to 128 of the letters a–z and A–Z, digits, ".",
+    "_", ":", "/" and "-". Required. A random UUID will do. Remembered for the newest 10,000 lessons of the learner,
+    and for all that are not part of a version yet.
+    """
+    create_if_missing: _builtins.bool
+    """True: if there is no learner of that name, it is created with an empty LearnerConfig. Harmless if there is one."""
+    @_builtins.property
+    def inputs(self) -> _tensor_pb2.Inputs:
+        """The examples, at least one. Required. More than the server's limit: RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES."""
+
+    @_builtins.property
+    def labels(self) -> _label_pb2.Labels:
+        """Their labels, one each, in the same order. Required."""
+
+    def __init__(
+        self,
+        *,
+        learner: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        inputs: _tensor_pb2.Inputs | None = ...,
+        labels: _label_pb2.Labels | None = ...,
+        create_if_missing: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "labels", b"labels"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_if_missing", b"create_if_missing", "inputs", b"inputs", "labels", b"labels", "learner", b"learner", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TeachRequest: _TypeAlias = TeachRequest  # noqa: Y015
+
+@_typing.final
+class TeachResponse(_message.Message):
+    """The lesson is durable, and answers know it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_VERSION_FIELD_NUMBER: _builtins.int
+    EXAMPLES_BEYOND_VERSION_FIELD_NUMBER: _builtins.int
+    EXAMPLES_KNOWN_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    NEW_CLASSES_FIELD_NUMBER: _builtins.int
+    CORRECTIONS_FIELD_NUMBER: _builtins.int
+    REPETITION_FIELD_NUMBER: _builtins.int
+    model_version: _builtins.int
+    """The version that serves. 0: none yet; what was taught serves all the same."""
+    examples_beyond_version: _builtins.int
+    """Examples that are known beyond that version: taught, or come over Learn and counted."""
+    examples_known: _builtins.int
+    """Examples that the learner knows in all, this lesson included. Never falls. Give it as min_examples to a prediction
+    that must know this lesson, whichever version serves then.
+    """
+    examples: _builtins.int
+    """Examples of this lesson."""
+    corrections: _builtins.int
+    """Examples of this lesson that were answered wrong before, their class unknown included: what the lesson corrected.
+    In the answer to a repetition 0, where the server was started again since.
+    """
+    repetition: _builtins.bool
+    """Whether a lesson of this id was known already, so that this call changed nothing."""
+    @_builtins.property
+    def new_classes(self) -> _label_pb2.Labels:
+        """Classes of this lesson that the learner had never met before, or had forgotten."""
+
+    def __init__(
+        self,
+        *,
+        model_version: _builtins.int = ...,
+        examples_beyond_version: _builtins.int = ...,
+        examples_known: _builtins.int = ...,
+        examples: _builtins.int = ...,
+        new_classes: _label_pb2.Labels | None = ...,
+        corrections: _builtins.int = ...,
+        repetition: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["new_classes", b"new_classes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["corrections", b"corrections", "examples", b"examples", "examples_beyond_version", b"examples_beyond_version", "examples_known", b"examples_known", "model_version", b"model_version", "new_classes", b"new_classes", "repetition", b"repetition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TeachResponse: _TypeAlias = TeachResponse  # noqa: Y015

@@ -62,6 +62,13 @@ class LearningStub:
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.
 
+    An episode is for the network; a label is for now. As soon as a learner has stable features (vectors, and images with
+    a pretrained G: from the first example; other images: from the first episode on), what it is given counts in its
+    answers before any episode is learned. For one label, or a few, there is Teach: it returns when they are durable and
+    the answers know them, and needs no stream and no episode; a correction is a Teach of an example that was answered
+    wrong. What comes over Learn counts too, a moment after its Ack, or later under a flood of data
+    (Ack.uncounted_examples says how far behind that is). All of it becomes part of the next version.
+
     Any call here may fail with these errors, besides its own:
     UNAUTHENTICATED TOKEN_MISSING
     UNAUTHENTICATED TOKEN_INVALID
@@ -80,6 +87,11 @@ class LearningStub:
                 '/sharp.v1.Learning/Learn',
                 request_serializer=sharp_dot_v1_dot_learning__pb2.LearnRequest.SerializeToString,
                 response_deserializer=sharp_dot_v1_dot_learning__pb2.LearnResponse.FromString,
+                _registered_method=True)
+        self.Teach = channel.unary_unary(
+                '/sharp.v1.Learning/Teach',
+                request_serializer=sharp_dot_v1_dot_learning__pb2.TeachRequest.SerializeToString,
+                response_deserializer=sharp_dot_v1_dot_learning__pb2.TeachResponse.FromString,
                 _registered_method=True)
 
 
@@ -119,6 +131,13 @@ class LearningServicer:
 
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.
+
+    An episode is for the network; a label is for now. As soon as a learner has stable features (vectors, and images with
+    a pretrained G: from the first example; other images: from the first episode on), what it is given counts in its
+    answers before any episode is learned. For one label, or a few, there is Teach: it returns when they are durable and
+    the answers know them, and needs no stream and no episode; a correction is a Teach of an example that was answered
+    wrong. What comes over Learn counts too, a moment after its Ack, or later under a flood of data
+    (Ack.uncounted_examples says how far behind that is). All of it becomes part of the next version.
 
     Any call here may fail with these errors, besides its own:
     UNAUTHENTICATED TOKEN_MISSING
@@ -160,6 +179,36 @@ class LearningServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Teach(self, request, context):
+        """Teaches a few labelled examples, a lesson, at once: the next prediction knows them.
+
+        The lesson is taken whole or not at all; the answer comes when it is durable and serving. Idempotent by request_id:
+        a call that was repeated with the same id and content is learned once and answered again, also after a restart and
+        after the examples themselves are gone. Safe to repeat after any failure, with the same id.
+
+        Side effects: the examples are written to disk. They become part of a version within seconds to a minute, or with
+        the episode whose examples came before them, and are deleted from disk in that moment. The first lesson of a
+        learner decides its input shape, kind of labels and architecture, as a first batch does.
+
+        Errors:
+        NOT_FOUND LEARNER_NOT_FOUND: no such learner, and create_if_missing is not set; or it was deleted since.
+        INVALID_ARGUMENT NAME_INVALID: the learner's name or the request id.
+        INVALID_ARGUMENT FIELD_INVALID: see the fields.
+        INVALID_ARGUMENT SHAPE_MISMATCH, DTYPE_UNSUPPORTED, TENSOR_SIZE_MISMATCH, NON_FINITE_VALUES: the inputs.
+        INVALID_ARGUMENT IMAGE_MALFORMED, IMAGE_TOO_LARGE: an encoded image.
+        INVALID_ARGUMENT LABEL_COUNT_MISMATCH, LABEL_KIND_MISMATCH, LABEL_INVALID: the labels.
+        FAILED_PRECONDITION BACKBONE_NEEDED: large images, and the learner has no backbone.
+        FAILED_PRECONDITION EPISODE_NEEDED: images without pretrained features, before the first episode is learned.
+        FAILED_PRECONDITION METRIC_NEEDED: the learner has no learned metric.
+        ALREADY_EXISTS REQUEST_ID_USED: the id belongs to a lesson with other content.
+        RESOURCE_EXHAUSTED JOURNAL_FULL, EPISODE_TOO_LARGE: at the byte limit.
+        RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES: in one lesson.
+        RESOURCE_EXHAUSTED TOO_MANY_CLASSES, TOO_MANY_LEARNERS, DISK_FULL: a limit of the server.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LearningServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -167,6 +216,11 @@ def add_LearningServicer_to_server(servicer, server):
                     servicer.Learn,
                     request_deserializer=sharp_dot_v1_dot_learning__pb2.LearnRequest.FromString,
                     response_serializer=sharp_dot_v1_dot_learning__pb2.LearnResponse.SerializeToString,
+            ),
+            'Teach': grpc.unary_unary_rpc_method_handler(
+                    servicer.Teach,
+                    request_deserializer=sharp_dot_v1_dot_learning__pb2.TeachRequest.FromString,
+                    response_serializer=sharp_dot_v1_dot_learning__pb2.TeachResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -213,6 +267,13 @@ class Learning:
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.
 
+    An episode is for the network; a label is for now. As soon as a learner has stable features (vectors, and images with
+    a pretrained G: from the first example; other images: from the first episode on), what it is given counts in its
+    answers before any episode is learned. For one label, or a few, there is Teach: it returns when they are durable and
+    the answers know them, and needs no stream and no episode; a correction is a Teach of an example that was answered
+    wrong. What comes over Learn counts too, a moment after its Ack, or later under a flood of data
+    (Ack.uncounted_examples says how far behind that is). All of it becomes part of the next version.
+
     Any call here may fail with these errors, besides its own:
     UNAUTHENTICATED TOKEN_MISSING
     UNAUTHENTICATED TOKEN_INVALID
@@ -238,6 +299,33 @@ class Learning:
             '/sharp.v1.Learning/Learn',
             sharp_dot_v1_dot_learning__pb2.LearnRequest.SerializeToString,
             sharp_dot_v1_dot_learning__pb2.LearnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Teach(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sharp.v1.Learning/Teach',
+            sharp_dot_v1_dot_learning__pb2.TeachRequest.SerializeToString,
+            sharp_dot_v1_dot_learning__pb2.TeachResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -63,6 +63,13 @@ class LearningStub:
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.
 
+    An episode is for the network; a label is for now. As soon as a learner has stable features (vectors, and images with
+    a pretrained G: from the first example; other images: from the first episode on), what it is given counts in its
+    answers before any episode is learned. For one label, or a few, there is Teach: it returns when they are durable and
+    the answers know them, and needs no stream and no episode; a correction is a Teach of an example that was answered
+    wrong. What comes over Learn counts too, a moment after its Ack, or later under a flood of data
+    (Ack.uncounted_examples says how far behind that is). All of it becomes part of the next version.
+
     Any call here may fail with these errors, besides its own:
       UNAUTHENTICATED TOKEN_MISSING
       UNAUTHENTICATED TOKEN_INVALID
@@ -103,6 +110,32 @@ class LearningStub:
       RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES: in one batch.
       RESOURCE_EXHAUSTED TOO_MANY_CLASSES, TOO_MANY_LEARNERS, TOO_MANY_STREAMS, DISK_FULL: a limit of the server.
     """
+    Teach: _grpc.UnaryUnaryMultiCallable[_learning_pb2.TeachRequest, _learning_pb2.TeachResponse]
+    """Teaches a few labelled examples, a lesson, at once: the next prediction knows them.
+
+    The lesson is taken whole or not at all; the answer comes when it is durable and serving. Idempotent by request_id:
+    a call that was repeated with the same id and content is learned once and answered again, also after a restart and
+    after the examples themselves are gone. Safe to repeat after any failure, with the same id.
+
+    Side effects: the examples are written to disk. They become part of a version within seconds to a minute, or with
+    the episode whose examples came before them, and are deleted from disk in that moment. The first lesson of a
+    learner decides its input shape, kind of labels and architecture, as a first batch does.
+
+    Errors:
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner, and create_if_missing is not set; or it was deleted since.
+      INVALID_ARGUMENT NAME_INVALID: the learner's name or the request id.
+      INVALID_ARGUMENT FIELD_INVALID: see the fields.
+      INVALID_ARGUMENT SHAPE_MISMATCH, DTYPE_UNSUPPORTED, TENSOR_SIZE_MISMATCH, NON_FINITE_VALUES: the inputs.
+      INVALID_ARGUMENT IMAGE_MALFORMED, IMAGE_TOO_LARGE: an encoded image.
+      INVALID_ARGUMENT LABEL_COUNT_MISMATCH, LABEL_KIND_MISMATCH, LABEL_INVALID: the labels.
+      FAILED_PRECONDITION BACKBONE_NEEDED: large images, and the learner has no backbone.
+      FAILED_PRECONDITION EPISODE_NEEDED: images without pretrained features, before the first episode is learned.
+      FAILED_PRECONDITION METRIC_NEEDED: the learner has no learned metric.
+      ALREADY_EXISTS REQUEST_ID_USED: the id belongs to a lesson with other content.
+      RESOURCE_EXHAUSTED JOURNAL_FULL, EPISODE_TOO_LARGE: at the byte limit.
+      RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES: in one lesson.
+      RESOURCE_EXHAUSTED TOO_MANY_CLASSES, TOO_MANY_LEARNERS, DISK_FULL: a limit of the server.
+    """
 
 @_typing.type_check_only
 class LearningAsyncStub(LearningStub):
@@ -142,6 +175,13 @@ class LearningAsyncStub(LearningStub):
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.
 
+    An episode is for the network; a label is for now. As soon as a learner has stable features (vectors, and images with
+    a pretrained G: from the first example; other images: from the first episode on), what it is given counts in its
+    answers before any episode is learned. For one label, or a few, there is Teach: it returns when they are durable and
+    the answers know them, and needs no stream and no episode; a correction is a Teach of an example that was answered
+    wrong. What comes over Learn counts too, a moment after its Ack, or later under a flood of data
+    (Ack.uncounted_examples says how far behind that is). All of it becomes part of the next version.
+
     Any call here may fail with these errors, besides its own:
       UNAUTHENTICATED TOKEN_MISSING
       UNAUTHENTICATED TOKEN_INVALID
@@ -178,6 +218,32 @@ class LearningAsyncStub(LearningStub):
       RESOURCE_EXHAUSTED EPISODE_TOO_LARGE: at the byte limit, and no closed episode whose learning would make room.
       RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES: in one batch.
       RESOURCE_EXHAUSTED TOO_MANY_CLASSES, TOO_MANY_LEARNERS, TOO_MANY_STREAMS, DISK_FULL: a limit of the server.
+    """
+    Teach: _aio.UnaryUnaryMultiCallable[_learning_pb2.TeachRequest, _learning_pb2.TeachResponse]  # type: ignore[assignment]
+    """Teaches a few labelled examples, a lesson, at once: the next prediction knows them.
+
+    The lesson is taken whole or not at all; the answer comes when it is durable and serving. Idempotent by request_id:
+    a call that was repeated with the same id and content is learned once and answered again, also after a restart and
+    after the examples themselves are gone. Safe to repeat after any failure, with the same id.
+
+    Side effects: the examples are written to disk. They become part of a version within seconds to a minute, or with
+    the episode whose examples came before them, and are deleted from disk in that moment. The first lesson of a
+    learner decides its input shape, kind of labels and architecture, as a first batch does.
+
+    Errors:
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner, and create_if_missing is not set; or it was deleted since.
+      INVALID_ARGUMENT NAME_INVALID: the learner's name or the request id.
+      INVALID_ARGUMENT FIELD_INVALID: see the fields.
+      INVALID_ARGUMENT SHAPE_MISMATCH, DTYPE_UNSUPPORTED, TENSOR_SIZE_MISMATCH, NON_FINITE_VALUES: the inputs.
+      INVALID_ARGUMENT IMAGE_MALFORMED, IMAGE_TOO_LARGE: an encoded image.
+      INVALID_ARGUMENT LABEL_COUNT_MISMATCH, LABEL_KIND_MISMATCH, LABEL_INVALID: the labels.
+      FAILED_PRECONDITION BACKBONE_NEEDED: large images, and the learner has no backbone.
+      FAILED_PRECONDITION EPISODE_NEEDED: images without pretrained features, before the first episode is learned.
+      FAILED_PRECONDITION METRIC_NEEDED: the learner has no learned metric.
+      ALREADY_EXISTS REQUEST_ID_USED: the id belongs to a lesson with other content.
+      RESOURCE_EXHAUSTED JOURNAL_FULL, EPISODE_TOO_LARGE: at the byte limit.
+      RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES: in one lesson.
+      RESOURCE_EXHAUSTED TOO_MANY_CLASSES, TOO_MANY_LEARNERS, DISK_FULL: a limit of the server.
     """
 
 class LearningServicer(metaclass=_abc_1.ABCMeta):
@@ -216,6 +282,13 @@ class LearningServicer(metaclass=_abc_1.ABCMeta):
 
     Several producers may teach one learner at the same time, each on a stream of its own with an episode of its own;
     episodes are learned in the order in which they were closed.
+
+    An episode is for the network; a label is for now. As soon as a learner has stable features (vectors, and images with
+    a pretrained G: from the first example; other images: from the first episode on), what it is given counts in its
+    answers before any episode is learned. For one label, or a few, there is Teach: it returns when they are durable and
+    the answers know them, and needs no stream and no episode; a correction is a Teach of an example that was answered
+    wrong. What comes over Learn counts too, a moment after its Ack, or later under a flood of data
+    (Ack.uncounted_examples says how far behind that is). All of it becomes part of the next version.
 
     Any call here may fail with these errors, besides its own:
       UNAUTHENTICATED TOKEN_MISSING
@@ -257,6 +330,38 @@ class LearningServicer(metaclass=_abc_1.ABCMeta):
           RESOURCE_EXHAUSTED EPISODE_TOO_LARGE: at the byte limit, and no closed episode whose learning would make room.
           RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES: in one batch.
           RESOURCE_EXHAUSTED TOO_MANY_CLASSES, TOO_MANY_LEARNERS, TOO_MANY_STREAMS, DISK_FULL: a limit of the server.
+        """
+
+    @_abc_1.abstractmethod
+    def Teach(
+        self,
+        request: _learning_pb2.TeachRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_learning_pb2.TeachResponse, _abc.Awaitable[_learning_pb2.TeachResponse]]:
+        """Teaches a few labelled examples, a lesson, at once: the next prediction knows them.
+
+        The lesson is taken whole or not at all; the answer comes when it is durable and serving. Idempotent by request_id:
+        a call that was repeated with the same id and content is learned once and answered again, also after a restart and
+        after the examples themselves are gone. Safe to repeat after any failure, with the same id.
+
+        Side effects: the examples are written to disk. They become part of a version within seconds to a minute, or with
+        the episode whose examples came before them, and are deleted from disk in that moment. The first lesson of a
+        learner decides its input shape, kind of labels and architecture, as a first batch does.
+
+        Errors:
+          NOT_FOUND LEARNER_NOT_FOUND: no such learner, and create_if_missing is not set; or it was deleted since.
+          INVALID_ARGUMENT NAME_INVALID: the learner's name or the request id.
+          INVALID_ARGUMENT FIELD_INVALID: see the fields.
+          INVALID_ARGUMENT SHAPE_MISMATCH, DTYPE_UNSUPPORTED, TENSOR_SIZE_MISMATCH, NON_FINITE_VALUES: the inputs.
+          INVALID_ARGUMENT IMAGE_MALFORMED, IMAGE_TOO_LARGE: an encoded image.
+          INVALID_ARGUMENT LABEL_COUNT_MISMATCH, LABEL_KIND_MISMATCH, LABEL_INVALID: the labels.
+          FAILED_PRECONDITION BACKBONE_NEEDED: large images, and the learner has no backbone.
+          FAILED_PRECONDITION EPISODE_NEEDED: images without pretrained features, before the first episode is learned.
+          FAILED_PRECONDITION METRIC_NEEDED: the learner has no learned metric.
+          ALREADY_EXISTS REQUEST_ID_USED: the id belongs to a lesson with other content.
+          RESOURCE_EXHAUSTED JOURNAL_FULL, EPISODE_TOO_LARGE: at the byte limit.
+          RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES: in one lesson.
+          RESOURCE_EXHAUSTED TOO_MANY_CLASSES, TOO_MANY_LEARNERS, DISK_FULL: a limit of the server.
         """
 
 def add_LearningServicer_to_server(servicer: LearningServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -34,6 +34,7 @@ class PredictRequest(_message.Message):
     NEAREST_MEMORIES_FIELD_NUMBER: _builtins.int
     NOVELTY_FIELD_NUMBER: _builtins.int
     MIN_MODEL_VERSION_FIELD_NUMBER: _builtins.int
+    MIN_EXAMPLES_FIELD_NUMBER: _builtins.int
     learner: _builtins.str
     """Name of the learner. Required."""
     top_k: _builtins.int
@@ -50,6 +51,11 @@ class PredictRequest(_message.Message):
     """Wait until this version or a later one serves. 0: don't wait. A call without a deadline waits as long as the server
     is set to allow, a minute by default, then: DEADLINE_EXCEEDED VERSION_NOT_REACHED.
     """
+    min_examples: _builtins.int
+    """Wait until the learner knows so many examples in all: TeachResponse.examples_known, so that the answer knows what
+    was taught, or Ack.examples_durable. 0: don't wait. It waits as long as for a version, then: DEADLINE_EXCEEDED
+    EXAMPLES_NOT_REACHED.
+    """
     @_builtins.property
     def inputs(self) -> _tensor_pb2.Inputs:
         """The examples. Required."""
@@ -63,10 +69,11 @@ class PredictRequest(_message.Message):
         nearest_memories: _builtins.int = ...,
         novelty: _builtins.bool = ...,
         min_model_version: _builtins.int = ...,
+        min_examples: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "learner", b"learner", "min_model_version", b"min_model_version", "nearest_memories", b"nearest_memories", "novelty", b"novelty", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "learner", b"learner", "min_examples", b"min_examples", "min_model_version", b"min_model_version", "nearest_memories", b"nearest_memories", "novelty", b"novelty", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -87,10 +94,13 @@ class PredictResponse(_message.Message):
     EPISODES_LEARNED_FIELD_NUMBER: _builtins.int
     TIME_IN_QUEUE_FIELD_NUMBER: _builtins.int
     TIME_IN_COMPUTE_FIELD_NUMBER: _builtins.int
+    EXAMPLES_BEYOND_VERSION_FIELD_NUMBER: _builtins.int
     model_version: _builtins.int
-    """The version that answered."""
+    """The version that answered. 0: none was made yet, everything known was taught since."""
     episodes_learned: _builtins.int
     """Episodes that this version has learned."""
+    examples_beyond_version: _builtins.int
+    """Examples that the answer knows beyond its version: taught, or come over Learn and counted."""
     @_builtins.property
     def labels(self) -> _label_pb2.Labels:
         """The label of each example: the class that won the vote of the memories; of a tie, the one with the nearest memory.
@@ -137,10 +147,11 @@ class PredictResponse(_message.Message):
         episodes_learned: _builtins.int = ...,
         time_in_queue: _duration_pb2.Duration | None = ...,
         time_in_compute: _duration_pb2.Duration | None = ...,
+        examples_beyond_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "time_in_compute", b"time_in_compute", "time_in_queue", b"time_in_queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "distances", b"distances", "episodes_learned", b"episodes_learned", "labels", b"labels", "model_version", b"model_version", "novelties", b"novelties", "time_in_compute", b"time_in_compute", "time_in_queue", b"time_in_queue", "vote_shares", b"vote_shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "distances", b"distances", "episodes_learned", b"episodes_learned", "examples_beyond_version", b"examples_beyond_version", "labels", b"labels", "model_version", b"model_version", "novelties", b"novelties", "time_in_compute", b"time_in_compute", "time_in_queue", b"time_in_queue", "vote_shares", b"vote_shares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,7 +35,9 @@ class PredictionStub:
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
     takes over between two calls. A producer that wants to see its own writes gives the version in EpisodeLearned
-    as min_model_version; the call then waits, within its deadline, until that version serves.
+    as min_model_version; the call then waits, within its deadline, until that version serves. What was taught since that
+    version is known too (Teach, and what came over Learn): the answer says how many examples that is, and min_examples
+    waits for examples as min_model_version does for a version.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
     Before anything was learned the answer is no invented label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline
@@ -77,7 +79,9 @@ class PredictionServicer:
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
     takes over between two calls. A producer that wants to see its own writes gives the version in EpisodeLearned
-    as min_model_version; the call then waits, within its deadline, until that version serves.
+    as min_model_version; the call then waits, within its deadline, until that version serves. What was taught since that
+    version is known too (Teach, and what came over Learn): the answer says how many examples that is, and min_examples
+    waits for examples as min_model_version does for a version.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
     Before anything was learned the answer is no invented label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline
@@ -94,7 +98,7 @@ class PredictionServicer:
     def Predict(self, request, context):
         """Predicts the class of each example.
 
-        No side effects, idempotent; the same inputs and the same version give the same answer.
+        No side effects, idempotent; the same inputs, version and examples known beyond it give the same answer.
 
         Errors:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -105,6 +109,7 @@ class PredictionServicer:
         RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES, TOO_MANY_RESULTS: the request is over a limit.
         RESOURCE_EXHAUSTED QUEUE_FULL: try again after the delay.
         DEADLINE_EXCEEDED VERSION_NOT_REACHED: min_model_version does not serve yet.
+        DEADLINE_EXCEEDED EXAMPLES_NOT_REACHED: fewer than min_examples are known yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,7 +161,9 @@ class Prediction:
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
     takes over between two calls. A producer that wants to see its own writes gives the version in EpisodeLearned
-    as min_model_version; the call then waits, within its deadline, until that version serves.
+    as min_model_version; the call then waits, within its deadline, until that version serves. What was taught since that
+    version is known too (Teach, and what came over Learn): the answer says how many examples that is, and min_examples
+    waits for examples as min_model_version does for a version.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
     Before anything was learned the answer is no invented label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline

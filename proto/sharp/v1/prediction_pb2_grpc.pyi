@@ -36,7 +36,9 @@ class PredictionStub:
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
     takes over between two calls. A producer that wants to see its own writes gives the version in EpisodeLearned
-    as min_model_version; the call then waits, within its deadline, until that version serves.
+    as min_model_version; the call then waits, within its deadline, until that version serves. What was taught since that
+    version is known too (Teach, and what came over Learn): the answer says how many examples that is, and min_examples
+    waits for examples as min_model_version does for a version.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
     Before anything was learned the answer is no invented label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline
@@ -57,7 +59,7 @@ class PredictionStub:
     Predict: _grpc.UnaryUnaryMultiCallable[_prediction_pb2.PredictRequest, _prediction_pb2.PredictResponse]
     """Predicts the class of each example.
 
-    No side effects, idempotent; the same inputs and the same version give the same answer.
+    No side effects, idempotent; the same inputs, version and examples known beyond it give the same answer.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -68,6 +70,7 @@ class PredictionStub:
       RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES, TOO_MANY_RESULTS: the request is over a limit.
       RESOURCE_EXHAUSTED QUEUE_FULL: try again after the delay.
       DEADLINE_EXCEEDED VERSION_NOT_REACHED: min_model_version does not serve yet.
+      DEADLINE_EXCEEDED EXAMPLES_NOT_REACHED: fewer than min_examples are known yet.
     """
     PredictStream: _grpc.StreamStreamMultiCallable[_prediction_pb2.PredictStreamRequest, _prediction_pb2.PredictStreamResponse]
     """Predicts over one long call: saves the cost of a call per question.
@@ -92,7 +95,9 @@ class PredictionAsyncStub(PredictionStub):
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
     takes over between two calls. A producer that wants to see its own writes gives the version in EpisodeLearned
-    as min_model_version; the call then waits, within its deadline, until that version serves.
+    as min_model_version; the call then waits, within its deadline, until that version serves. What was taught since that
+    version is known too (Teach, and what came over Learn): the answer says how many examples that is, and min_examples
+    waits for examples as min_model_version does for a version.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
     Before anything was learned the answer is no invented label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline
@@ -110,7 +115,7 @@ class PredictionAsyncStub(PredictionStub):
     Predict: _aio.UnaryUnaryMultiCallable[_prediction_pb2.PredictRequest, _prediction_pb2.PredictResponse]  # type: ignore[assignment]
     """Predicts the class of each example.
 
-    No side effects, idempotent; the same inputs and the same version give the same answer.
+    No side effects, idempotent; the same inputs, version and examples known beyond it give the same answer.
 
     Errors:
       NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -121,6 +126,7 @@ class PredictionAsyncStub(PredictionStub):
       RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES, TOO_MANY_RESULTS: the request is over a limit.
       RESOURCE_EXHAUSTED QUEUE_FULL: try again after the delay.
       DEADLINE_EXCEEDED VERSION_NOT_REACHED: min_model_version does not serve yet.
+      DEADLINE_EXCEEDED EXAMPLES_NOT_REACHED: fewer than min_examples are known yet.
     """
     PredictStream: _aio.StreamStreamMultiCallable[_prediction_pb2.PredictStreamRequest, _prediction_pb2.PredictStreamResponse]  # type: ignore[assignment]
     """Predicts over one long call: saves the cost of a call per question.
@@ -144,7 +150,9 @@ class PredictionServicer(metaclass=_abc_1.ABCMeta):
 
     Training never gets in the way: each call is answered wholly by one version, named in the answer, and a newer version
     takes over between two calls. A producer that wants to see its own writes gives the version in EpisodeLearned
-    as min_model_version; the call then waits, within its deadline, until that version serves.
+    as min_model_version; the call then waits, within its deadline, until that version serves. What was taught since that
+    version is known too (Teach, and what came over Learn): the answer says how many examples that is, and min_examples
+    waits for examples as min_model_version does for a version.
 
     The answer is by columns: element i of every list belongs to example i. What costs extra is computed when asked for.
     Before anything was learned the answer is no invented label, but FAILED_PRECONDITION NOTHING_LEARNED. Set a deadline
@@ -166,7 +174,7 @@ class PredictionServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_prediction_pb2.PredictResponse, _abc.Awaitable[_prediction_pb2.PredictResponse]]:
         """Predicts the class of each example.
 
-        No side effects, idempotent; the same inputs and the same version give the same answer.
+        No side effects, idempotent; the same inputs, version and examples known beyond it give the same answer.
 
         Errors:
           NOT_FOUND LEARNER_NOT_FOUND: no such learner.
@@ -177,6 +185,7 @@ class PredictionServicer(metaclass=_abc_1.ABCMeta):
           RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES, TOO_MANY_RESULTS: the request is over a limit.
           RESOURCE_EXHAUSTED QUEUE_FULL: try again after the delay.
           DEADLINE_EXCEEDED VERSION_NOT_REACHED: min_model_version does not serve yet.
+          DEADLINE_EXCEEDED EXAMPLES_NOT_REACHED: fewer than min_examples are known yet.
         """
 
     @_abc_1.abstractmethod

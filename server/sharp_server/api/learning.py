@@ -1,4 +1,4 @@
-"""The Learning service: opens streams, hands them to a session each, and lets one call per stream live."""
+"""The Learning service: opens streams, hands them to a session each, lets one call per stream live; takes lessons."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import grpc
 
 from sharp.v1 import episode_pb2, learning_pb2_grpc
 from sharp.v1 import learning_pb2 as pb
+from sharp_server.api.decode import InputDecoder, labels_of
 from sharp_server.config.model import LimitsConfig
 from sharp_server.errors import RpcError
 from sharp_server.ingest.session import LearnSession, SessionTools
 from sharp_server.learners import events
+from sharp_server.learners.lessons import Lessons
 from sharp_server.learners.lifecycle import Lifecycle
+from sharp_server.learners.messages import labels_message
 from sharp_server.learners.names import learner_name, stream_id
 from sharp_server.learners.registry import Registry
 from sharp_server.learners.served_learner import ServedLearner
@@ -37,9 +40,12 @@ class LearningService(learning_pb2_grpc.LearningServicer):
         lifecycle: Lifecycle,
         storage: Storage,
         tools: SessionTools,
+        lessons: Lessons,
+        decoder: InputDecoder,
     ) -> None:
         self._limits, self._state, self._registry = limits, state, registry
         self._lifecycle, self._storage, self._tools = lifecycle, storage, tools
+        self._lessons, self._decoder = lessons, decoder
 
     async def Learn(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]  # noqa: N802
         """Teach one learner over one stream."""
@@ -75,17 +81,43 @@ class LearningService(learning_pb2_grpc.LearningServicer):
         finally:
             served.detach(session.stream.id, session)
 
+    async def Teach(self, request: pb.TeachRequest, context: Any) -> pb.TeachResponse:  # noqa: N802
+        """Teach a few labelled examples at once."""
+        return await self._state.finish(self._teach(request))
+
+    async def _teach(self, request: pb.TeachRequest) -> pb.TeachResponse:
+        name = learner_name(request.learner, "learner")
+        lesson = stream_id(request.request_id, "request_id", "a request id")
+        served = await self._find(name, request.create_if_missing)
+        self._lessons.check(served)
+        examples = await self._decoder.examples(request.inputs, served.input_shape)
+        labels = labels_of(request.labels, served.label_kind, len(examples.x), "labels")
+        taught = await self._lessons.teach(served, lesson, examples, labels)
+        return pb.TeachResponse(
+            model_version=taught.version,
+            examples_beyond_version=taught.examples_beyond_version,
+            examples_known=taught.examples_known,
+            examples=taught.examples,
+            new_classes=labels_message(taught.new_classes),
+            corrections=taught.corrections,
+            repetition=taught.repetition,
+        )
+
+    async def _find(self, name: str, create_if_missing: bool) -> ServedLearner:
+        served = self._registry.find(name)
+        if served is not None:
+            return served
+        if not create_if_missing:
+            raise RpcError("LEARNER_NOT_FOUND", f"there is no learner {name[:80]!r}", learner=name)
+        return await self._lifecycle.create_if_missing(name)
+
     async def _open(self, opening: pb.Open) -> tuple[ServedLearner, LearnSession]:
         name = learner_name(opening.learner, "open.learner")
         stream_name = stream_id(opening.stream_id, "open.stream_id")
         for field, value in (("boundaries", opening.boundaries), ("backpressure", opening.backpressure)):
             if not 0 <= value <= 2:
                 raise RpcError("FIELD_INVALID", f"unknown {field}", fields=(f"open.{field}",), field=f"open.{field}")
-        served = self._registry.find(name)
-        if served is None:
-            if not opening.create_if_missing:
-                raise RpcError("LEARNER_NOT_FOUND", f"there is no learner {name[:80]!r}", learner=name)
-            served = await self._lifecycle.create_if_missing(name)
+        served = await self._find(name, opening.create_if_missing)
         boundaries = _BOUNDARIES[opening.boundaries]
         row = await self._storage.open_stream(served.id, stream_name, boundaries)
         if served.deleted:

@@ -32,7 +32,7 @@ def status_message(served: ServedLearner, bytes_limit: int, layers: bool = True)
         model_version=model.version,
         episodes_learned=model.episodes,
         layers=layer_messages(served.layers) if layers else (),
-        memories=memory_message(model.summary.memories) if model.summary is not None else None,
+        memories=memory_message(model.everything.memories) if model.everything is not None else None,
         backlog=learner_pb2.Backlog(
             examples=backlog.examples,
             bytes=backlog.bytes,
@@ -42,6 +42,9 @@ def status_message(served: ServedLearner, bytes_limit: int, layers: bool = True)
             streams=served.streams,
             lag_examples=sum(episode.examples for episode in waiting),
             lag=duration(max(0.0, now - min(e.closed for e in waiting))) if waiting else None,
+            open_examples=backlog.open_examples,
+            uncounted_examples=served.uncounted_examples,
+            lessons=backlog.lessons,
         ),
         throughput=learner_pb2.Throughput(
             examples_ingested_per_second=served.ingested.per_second(),
@@ -49,6 +52,8 @@ def status_message(served: ServedLearner, bytes_limit: int, layers: bool = True)
             examples_predicted_per_second=served.predicted.per_second(),
         ),
         damaged_snapshots=served.damaged_snapshots,
+        examples_beyond_version=model.examples_beyond_version,
+        examples_known=served.examples_known,
     )
     if served.episode is not None:
         status.training_episode = served.episode.number
@@ -67,7 +72,7 @@ def _state(served: ServedLearner, waits: bool) -> learner_pb2.LearnerState.Value
 
 def learner_message(served: ServedLearner, bytes_limit: int, whole: bool = True) -> learner_pb2.Learner:
     """Everything about a learner; in a list without its settings, classes and layers."""
-    summary = served.model.summary
+    summary = served.model.everything
     learner = learner_pb2.Learner(
         name=served.name,
         uid=served.uid,

@@ -44,13 +44,12 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
         waited = decoding = 0.0
         if request.min_model_version > served.model.version:
             begun = asyncio.get_running_loop().time()
-            left = context.time_remaining()
-            # A little before the deadline, so that the reason still reaches the client.
-            await served.reach(
-                request.min_model_version,
-                limits.version_wait_seconds if left is None else left - min(0.1, 0.2 * max(left, 0.0)),
-            )
+            await served.reach(request.min_model_version, self._patience(context))
             waited = asyncio.get_running_loop().time() - begun
+        if request.min_examples and request.min_examples > served.examples_known:
+            begun = asyncio.get_running_loop().time()
+            await served.reach_examples(request.min_examples, self._patience(context))
+            waited += asyncio.get_running_loop().time() - begun
         if served.model.predictor is None:
             raise nothing_learned(served.model.version)
         examples = self._decoder.at_once(request.inputs, served.input_shape)
@@ -60,6 +59,11 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
             decoding = asyncio.get_running_loop().time() - begun
         part = await self._batcher.predict(served, examples.x, top, memories, novelty)
         return _response(part, top, memories, novelty, waited, decoding)
+
+    def _patience(self, context: Any) -> float:
+        """How long a call may wait: until a little before its deadline, so that the reason still reaches the client."""
+        left: float | None = context.time_remaining()
+        return self._limits.version_wait_seconds if left is None else left - min(0.1, 0.2 * max(left, 0.0))
 
     async def PredictStream(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.PredictStreamRequest], context: Any
@@ -142,6 +146,7 @@ def _response(
         response.novelties.extend(found.novelty[first:end].tolist())
     response.model_version = batch.model.version
     response.episodes_learned = batch.model.episodes
+    response.examples_beyond_version = batch.model.examples_beyond_version
     _set_seconds(response.time_in_queue, waited + part.waited)
     _set_seconds(response.time_in_compute, decoding + batch.seconds)
     if top or memories:

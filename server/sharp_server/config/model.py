@@ -136,6 +136,7 @@ class LimitsConfig:
 
     message_bytes: int = setting(64 << 20, "Bytes of one message.")
     batch_examples: int = setting(8192, "Examples of one batch or prediction.")
+    lesson_examples: int = setting(1024, "Examples of one lesson (Teach).")
     unlearned_bytes: int = setting(1 << 30, "Bytes taken and not yet learned, per learner.")
     learners: int = setting(100, "Learners.")
     classes: int = setting(10_000, "Classes per learner.")
@@ -151,6 +152,7 @@ class LimitsConfig:
     def __post_init__(self) -> None:
         _at_least("limits", self, 4 << 20, "message_bytes")
         _at_least("limits", self, 1024, "batch_examples")
+        _at_least("limits", self, 1, "lesson_examples")
         _at_least("limits", self, 1, "unlearned_bytes", "learners", "classes", "streams", "top_k", "nearest_memories")
         _at_least("limits", self, 1, "image_pixels", "example_values", "snapshot_bytes", "manual_snapshots")
         _at_least("limits", self, 0, "version_wait_seconds")
@@ -204,6 +206,21 @@ class PredictorConfig:
 
 
 @dataclass(frozen=True)
+class TeachingConfig:
+    """What is known at once: lessons, and batches before their episode is learned."""
+
+    niceness: int = setting(10, "How far teaching gives way to predictions, 0 to 19. Linux only.")
+    version_seconds: float = setting(30.0, "Lessons become part of a version after this time, where no episode waits.")
+    version_lessons: int = setting(2000, "… and at the latest when they are so many.")
+    idle_learners: int = setting(8, "Learners kept in memory to be taught though nothing was taught to them of late.")
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.niceness <= 19, "teaching.niceness", self.niceness, "0 to 19")
+        _at_least("teaching", self, 0, "version_seconds", "idle_learners")
+        _at_least("teaching", self, 1, "version_lessons")
+
+
+@dataclass(frozen=True)
 class StopConfig:
     """How the server ends."""
 
@@ -237,6 +254,7 @@ class ServerConfig:
     batching: BatchingConfig = field(default_factory=BatchingConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     predictor: PredictorConfig = field(default_factory=PredictorConfig)
+    teaching: TeachingConfig = field(default_factory=TeachingConfig)
     stop: StopConfig = field(default_factory=StopConfig)
     log: LogConfig = field(default_factory=LogConfig)
 

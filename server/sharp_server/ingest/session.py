@@ -46,6 +46,8 @@ class SessionTools:
     """For the segmenter's work."""
     decode: BatchDecoder
     wake_trainer: Callable[[], None]
+    batches_arrived: Callable[[ServedLearner], None]
+    """They are to be counted."""
 
 
 class LearnSession:
@@ -110,8 +112,16 @@ class LearnSession:
 
     def acknowledgement(self, durable: int, empty_marks: list[int]) -> pb.LearnResponse:
         """Everything up to a number is durable; `empty_marks` among it closed nothing."""
-        unlearned = self._served.backlog.bytes
-        return pb.LearnResponse(ack=pb.Ack(sequence=durable, unlearned_bytes=unlearned, empty_marks=empty_marks))
+        served = self._served
+        return pb.LearnResponse(
+            ack=pb.Ack(
+                sequence=durable,
+                unlearned_bytes=served.backlog.bytes,
+                empty_marks=empty_marks,
+                examples_durable=served.examples_durable,
+                uncounted_examples=served.uncounted_examples,
+            )
+        )
 
     def _waits(self) -> bool:
         return self._served.backlog.waits_for(self._stream.id)
@@ -274,8 +284,7 @@ class LearnSession:
             return
         served.inputs_are_durable()
         served.classes.made_durable(ordinal for ordinal, _ in arrival.new_classes)
-        served.backlog.arrived(arrival.count)
-        served.ingested.add(arrival.count)
+        served.examples_arrived(arrival.count)
         self._tools.metrics.examples_ingested.inc(arrival.count)
         self._became_durable(arrival.sequence, done.result())
 
@@ -302,6 +311,7 @@ class LearnSession:
         for episode in closed:
             served.backlog.closed(episode)
             served.emit(events.closed(episode, served.backlog.ahead_of(episode)), self._stream.id)
+        self._tools.batches_arrived(served)
         if closed:
             self._tools.wake_trainer()
         if closed or served.watched:

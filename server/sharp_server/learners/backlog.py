@@ -17,6 +17,7 @@ class Backlog:
     def __init__(self) -> None:
         self._episodes: dict[int, EpisodeRow] = {}
         self._bytes = 0
+        self._lessons = self._lesson_bytes = 0
         self._open_examples = 0
         self._room = asyncio.Event()
 
@@ -24,8 +25,13 @@ class Backlog:
 
     @property
     def bytes(self) -> int:
-        """Taken and not learned, parked and on their way to the disk included."""
-        return max(0, self._bytes)
+        """Taken and not learned: parked, on their way to the disk, and of lessons, included."""
+        return max(0, self._bytes) + self._lesson_bytes
+
+    @property
+    def lessons(self) -> int:
+        """Lessons that are no part of a version yet."""
+        return self._lessons
 
     @property
     def open_examples(self) -> int:
@@ -82,6 +88,11 @@ class Backlog:
         self._bytes -= nbytes
         self._room.set()
         self._room = asyncio.Event()
+
+    def keep_lessons(self, lessons: int, nbytes: int) -> None:
+        """So many lessons are no part of a version, and take so many bytes."""
+        self._lessons, self._lesson_bytes = lessons, nbytes
+        self.release(0)
 
     async def room_freed(self) -> None:
         """Until bytes become free the next time."""

@@ -17,6 +17,7 @@ from sharp_server.errors import RpcError
 from sharp_server.learners import events
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.prediction.model import DamagedSnapshotError, load_learner
+from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder
@@ -56,9 +57,11 @@ class Forgetting:
         scheduler: Scheduler,
         thread: BackgroundThread,
         metrics: Metrics,
+        teaching: Teaching,
     ) -> None:
         self._config, self._folder, self._storage = config, folder, storage
         self._publisher, self._scheduler, self._thread, self._metrics = publisher, scheduler, thread, metrics
+        self._teaching = teaching
 
     async def forget(self, served: ServedLearner, label: Label, delete_older: bool) -> ForgetReport:
         """Take a class out of everything that could bring it up."""
@@ -102,9 +105,11 @@ class Forgetting:
                 removed = done.forgotten
                 assert removed is not None
             else:
-                queued = self._storage.forget(served.id, text)
-                ordinal = served.forget_class(label)
-                removed = await queued
+                async with self._teaching.held(served):
+                    queued = self._storage.forget(served.id, text)
+                    ordinal = served.forget_class(label)
+                    removed = await queued
+                    await self._teaching.serve_again(served)
         except BaseException:
             served.classes.take_back(label, ordinal)
             raise

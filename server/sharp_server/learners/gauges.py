@@ -14,6 +14,9 @@ from sharp_server.runtime.metrics import memory_of
 _GAUGES = {
     "model_version": "Version that serves.",
     "episodes_learned": "Episodes that it has learned.",
+    "examples_beyond_version": "Examples that answers know beyond that version.",
+    "uncounted_examples": "Durable examples that answers don't know yet.",
+    "open_examples": "Examples that wait for a boundary.",
     "unlearned_bytes": "Bytes taken and not learned.",
     "lag_examples": "Examples of closed episodes not learned yet.",
     "lag_seconds": "Since the oldest of those was closed.",
@@ -45,6 +48,9 @@ class LearnerGauges(Collector):
             values = {
                 "model_version": model.version,
                 "episodes_learned": model.episodes,
+                "examples_beyond_version": model.examples_beyond_version,
+                "uncounted_examples": served.uncounted_examples,
+                "open_examples": served.backlog.open_examples,
                 "unlearned_bytes": served.backlog.bytes,
                 "lag_examples": sum(episode.examples for episode in waiting),
                 "lag_seconds": max(0.0, time.time() - min(e.closed for e in waiting)) if waiting else 0.0,

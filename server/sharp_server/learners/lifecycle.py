@@ -16,6 +16,7 @@ from sharp_server.learners.registry import Registry
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import engine_config, label_kind
 from sharp_server.prediction.batcher import Batcher
+from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
@@ -38,9 +39,10 @@ class Lifecycle:
         scheduler: Scheduler,
         batcher: Batcher,
         thread: BackgroundThread,
+        teaching: Teaching,
     ) -> None:
         self._config, self._folder, self._storage, self._registry = config, folder, storage, registry
-        self._scheduler, self._batcher, self._thread = scheduler, batcher, thread
+        self._scheduler, self._batcher, self._thread, self._teaching = scheduler, batcher, thread, teaching
         self._one_at_a_time = asyncio.Lock()
 
     async def create(self, name: str, config: learner_pb2.LearnerConfig) -> ServedLearner:
@@ -95,6 +97,7 @@ class Lifecycle:
                 self._registry.remove(served)
                 served.delete()
                 self._batcher.forget(served.id)
+                self._teaching.forget(served)
                 await self._thread.run_in_thread(self._folder.delete_learner, served.uid)
                 await self._storage.erase()
                 log.info("learner %s was deleted", served.name)

@@ -22,9 +22,9 @@ def learner_name(name: str, field: str) -> str:
     return name
 
 
-def stream_id(name: str, field: str) -> str:
-    """A stream's id of the right form, or the refusal."""
+def stream_id(name: str, field: str, what: str = "a stream id") -> str:
+    """The id of a stream, or of something else with ids of that form, or the refusal."""
     if not _STREAM.fullmatch(name):
-        message = "a stream id is 1 to 128 letters, digits, '.', '_', ':', '/' and '-'"
+        message = f"{what} is 1 to 128 letters, digits, '.', '_', ':', '/' and '-'"
         raise RpcError("NAME_INVALID", message, fields=(field,), name=name)
     return name

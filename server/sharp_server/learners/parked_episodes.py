@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sharp_server.learners import events
 from sharp_server.learners.served_learner import ServedLearner
+from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import EpisodeRow
@@ -13,13 +14,14 @@ from sharp_server.training.scheduler import Scheduler
 class ParkedEpisodes:
     """Decides about parked episodes."""
 
-    def __init__(self, storage: Storage, scheduler: Scheduler, metrics: Metrics) -> None:
-        self._storage, self._scheduler, self._metrics = storage, scheduler, metrics
+    def __init__(self, storage: Storage, scheduler: Scheduler, metrics: Metrics, teaching: Teaching) -> None:
+        self._storage, self._scheduler, self._metrics, self._teaching = storage, scheduler, metrics, teaching
 
     async def retry(self, served: ServedLearner, number: int) -> EpisodeRow:
         """Put a parked episode at the end of the queue."""
-        episode = await self._storage.retry(served.id, number)
-        served.update_episode(episode)
+        async with self._teaching.held(served):  # its examples count again
+            episode = await self._storage.retry(served.id, number)
+            served.update_episode(episode)
         self._scheduler.wake()
         return episode
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Protocol
 
 from sharp.v1 import episode_pb2, learner_pb2
@@ -21,6 +21,7 @@ from sharp_server.learners.backlog import Backlog
 from sharp_server.learners.class_ordinals import ClassOrdinals
 from sharp_server.learners.event_log import EventLog
 from sharp_server.learners.mailbox import Mailbox
+from sharp_server.learners.settings import teaching_refusal
 from sharp_server.learners.version_waiters import VersionWaiters
 from sharp_server.prediction.model import Model
 from sharp_server.prediction.summary import LayerSummary
@@ -74,6 +75,12 @@ class ServedLearner:
         self._producers: dict[int, Producer] = {}
         self._watchers: set[Mailbox] = set()
         self._version_waiters = VersionWaiters()
+        self._example_waiters = VersionWaiters()
+        self._examples_durable = row.examples
+        self._lesson_examples = 0
+        """Durable and not known yet."""
+        self._examples_known = 0
+        self._consolidating = asyncio.Lock()
 
     # ---- inputs -----------------------------------------------------------------------------------------------------
 
@@ -137,7 +144,15 @@ class ServedLearner:
         self._model = model
         self._head = head or self._head
         self._version_waiters.reached(model.version)
+        self._example_waiters.reached(self.examples_known)
         self.notify()
+
+    def serve_taught(self, model: Model) -> None:
+        """Answer with this from the next batch on: the same version, and more known beyond it."""
+        self._model = model
+        self._example_waiters.reached(self.examples_known)
+        if self._watchers:
+            self.notify()
 
     async def reach(self, version: int, seconds: float) -> None:
         """Wait until a version serves."""
@@ -147,6 +162,64 @@ class ServedLearner:
             except TimeoutError:
                 message, serving = f"version {version} does not serve yet", self._model.version
                 raise RpcError("VERSION_NOT_REACHED", message, wanted=version, serving=serving) from None
+
+    # ---- examples that are known ------------------------------------------------------------------------------------
+
+    @property
+    def can_be_taught(self) -> bool:
+        """Whether examples can count before their episode is learned: it has a learned metric and stable features."""
+        return teaching_refusal(self.config, self._input_shape, self._model.episodes) is None
+
+    @property
+    def unlearned_examples(self) -> int:
+        """Durable examples of batches that are to be learned."""
+        return self.backlog.examples
+
+    @property
+    def examples_durable(self) -> int:
+        """Examples that ever arrived."""
+        return self._examples_durable
+
+    @property
+    def uncounted_examples(self) -> int:
+        """Durable examples that answers don't know yet."""
+        return max(0, self.backlog.examples - self._model.batch_examples) + self._lesson_examples
+
+    @property
+    def examples_known(self) -> int:
+        """Examples that ever arrived and were taken into account; never falls while the server runs."""
+        self._examples_known = max(self._examples_known, self._examples_durable - self.uncounted_examples)
+        return self._examples_known
+
+    def examples_arrived(self, examples: int) -> None:
+        """Examples of a batch are durable."""
+        self.backlog.arrived(examples)
+        self.ingested.add(examples)
+        self._examples_durable += examples
+
+    def lesson_arrived(self, examples: int) -> None:
+        """A lesson is durable, and not known yet."""
+        self.ingested.add(examples)
+        self._examples_durable += examples
+        self._lesson_examples += examples
+
+    def lesson_known(self, examples: int) -> None:
+        """It is known now, or could not be taught."""
+        self._lesson_examples -= examples
+        self._example_waiters.reached(self.examples_known)
+
+    def keep_lessons(self, lessons: int, nbytes: int) -> None:
+        """So many lessons are no part of a version, and take so many bytes."""
+        self.backlog.keep_lessons(lessons, nbytes)
+
+    async def reach_examples(self, examples: int, seconds: float) -> None:
+        """Wait until so many examples are known."""
+        if self.examples_known < examples:
+            try:
+                await self._example_waiters.wait(examples, seconds)
+            except TimeoutError:
+                message, known = f"fewer than {examples} examples are known yet", self.examples_known
+                raise RpcError("EXAMPLES_NOT_REACHED", message, wanted=examples, known=known) from None
 
     @property
     def damaged_snapshots(self) -> int:
@@ -190,7 +263,8 @@ class ServedLearner:
             self.emit(events.discarded(episode, "deleted"), episode.stream)
         self.backlog.clear()
         self.end_producers(RpcError("LEARNER_NOT_FOUND", "the learner was deleted", learner=self.name))
-        self._version_waiters.fail(RpcError("LEARNER_NOT_FOUND", "the learner was deleted"))
+        for waiters in (self._version_waiters, self._example_waiters):
+            waiters.fail(RpcError("LEARNER_NOT_FOUND", "the learner was deleted"))
         self.notify()
 
     # ---- training ---------------------------------------------------------------------------------------------------
@@ -214,7 +288,19 @@ class ServedLearner:
 
     def next_episode(self) -> EpisodeRow | None:
         """The episode to be learned next; none while it is being changed or deleted."""
-        return None if self._changing or self._deleted else self.backlog.next()
+        busy = self._changing or self._deleted or self._consolidating.locked()
+        return None if busy else self.backlog.next()
+
+    @contextlib.asynccontextmanager
+    async def consolidating(self) -> AsyncIterator[bool]:
+        """Lessons are made a version, unless the learner is being changed or trained, or soon will be: then False."""
+        async with self._consolidating:
+            yield not (self._changing or self._deleted or self._episode is not None or self.backlog.next() is not None)
+
+    async def until_consolidated(self) -> None:
+        """Until lessons that are being made a version are one."""
+        async with self._consolidating:
+            pass
 
     def begin_turn(self, episode: EpisodeRow) -> None:
         """The trainer turns to an episode."""
@@ -246,6 +332,7 @@ class ServedLearner:
         self.backlog.update(episode)  # before the event: a producer leaves when none of its episodes is left
         if self._episode is not None and self._episode.id == episode.id:
             self._episode = episode
+        self._example_waiters.reached(self.examples_known)
         outcome = events.outcome(episode)
         if outcome is not None:
             self.emit(outcome, episode.stream)

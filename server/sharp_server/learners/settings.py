@@ -130,6 +130,25 @@ def check_architecture(config: engine.LearnerConfig, shape: tuple[int, ...]) -> 
         raise _invalid("architecture", list(shape), redact(error)) from None
 
 
+def teaching_refusal(config: engine.LearnerConfig, shape: tuple[int, ...] | None, episodes: int) -> RpcError | None:
+    """Why single examples can't be taught to a learner that has learned so many episodes; None: they can."""
+    if not config.metric.enabled:
+        return RpcError("METRIC_NEEDED", "the learner has no learned metric (metric.enabled is false): send episodes")
+    if not episodes and shape is not None and _needs_episode(config, shape):
+        message = "images are taught one by one once a first episode was learned, which shows what they look like"
+        return RpcError("EPISODE_NEEDED", message)
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _needs_episode(config: engine.LearnerConfig, shape: tuple[int, ...]) -> bool:
+    """Whether stable features are fitted to a first episode; a shape that is refused elsewhere needs none."""
+    try:
+        return resolve_architecture(config.architecture, shape, True).kind == "dictionary"
+    except engine.ConfigError:
+        return False
+
+
 def check_backbone(backbone: BackboneConfig) -> None:
     """Whether there is such a model at all; its layer is looked for when it is built, in training."""
     from torchvision import models

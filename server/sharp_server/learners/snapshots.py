@@ -16,6 +16,7 @@ from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder, new_name, place, sha256_of
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import NewSnapshot, SnapshotRow
+from sharp_server.training.consolidation import Consolidation
 
 LONGEST_NOTE = 1024
 _CHUNK = 1 << 20
@@ -31,13 +32,15 @@ class Snapshots:
         storage: Storage,
         damage: DamageLog,
         thread: BackgroundThread,
+        consolidation: Consolidation,
     ) -> None:
         self._limits, self._folder, self._storage = limits, folder, storage
-        self._damage, self._thread = damage, thread
+        self._damage, self._thread, self._consolidation = damage, thread, consolidation
 
     async def create(self, served: ServedLearner, note: str) -> SnapshotRow:
-        """Keep the version that serves."""
+        """Keep the version that serves, with the lessons that can become part of it now."""
         check_note(note, "note")
+        await self._consolidation.consolidate(served)
         async with served.files:
             head, model = served.head, served.model
             if head is None or not model.version:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 
-from sharp_engine import SharpError, SnapshotVersionError
+from sharp_engine import Learner, SharpError, SnapshotVersionError
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import redact
 from sharp_server.learners.damage import DamageLog
@@ -18,6 +18,7 @@ from sharp_server.learners.restoring import Restoring
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import stored_label_kind
 from sharp_server.prediction.model import Model, load_learner, model_of
+from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage import recovery
 from sharp_server.storage.data_folder import QUARANTINE_PREFIX, DataFolder
@@ -42,9 +43,11 @@ class StartUp:
         restoring: Restoring,
         damage: DamageLog,
         thread: BackgroundThread,
+        teaching: Teaching,
     ) -> None:
         self._config, self._folder, self._storage, self._registry = config, folder, storage, registry
         self._publisher, self._restoring, self._damage, self._thread = publisher, restoring, damage, thread
+        self._teaching = teaching
 
     async def load(self) -> None:
         """Take up everything, and leave what a crash left behind."""
@@ -101,12 +104,13 @@ class StartUp:
         served.classes.load(await self._storage.classes(row.id))
         nbytes, open_examples = await self._storage.unlearned_totals(row.id)
         served.backlog.load(await self._storage.unlearned_episodes(row.id), nbytes, open_examples)
-        if row.version:
-            await self._take_up_model(served, row)
+        learner = await self._take_up_model(served, row) if row.version else None
+        await self._teaching.load(served, learner)
         return served
 
-    async def _take_up_model(self, served: ServedLearner, row: LearnerRow) -> None:
+    async def _take_up_model(self, served: ServedLearner, row: LearnerRow) -> Learner | None:
         """Serve the newest sound snapshot; one that is older than the newest is served under a new number."""
+        serving: Learner | None = None
         lost: list[tuple[SnapshotRow, str]] = []
         for snapshot in await self._in_order(row):
             path = self._folder.snapshot(served.uid, snapshot.name)
@@ -122,6 +126,7 @@ class StartUp:
                 continue
             model = await self._thread.run_in_thread(model_of, learner, row.version)
             served.serve(model, (snapshot.name, snapshot.sha256))
+            serving = learner
             if snapshot.id != row.head:
                 await self._restoring.serve_older(served, learner, snapshot)
             break
@@ -131,6 +136,7 @@ class StartUp:
         for snapshot, why in lost:
             detail = f"snapshot of version {snapshot.version} is damaged: {why}"
             await self._damage.note(served.name, snapshot.name, snapshot.version, served.model.version, detail)
+        return serving
 
     async def _in_order(self, row: LearnerRow) -> list[SnapshotRow]:
         """The head first, then whatever this learner itself has been, newest first; what was imported comes last."""

@@ -1,4 +1,4 @@
-"""Calls that wait for a version of one learner: read your own writes."""
+"""Calls that wait for a version of one learner, or for examples to be known: read your own writes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _MOST_WAITING = 1000
 
 
 class VersionWaiters:
-    """A bounded number of calls; each waits for one version."""
+    """A bounded number of calls; each waits for a number that only rises."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     async def wait(self, version: int, seconds: float) -> None:
-        """Until that version serves; raises TimeoutError after so many seconds."""
+        """Until that number is reached; raises TimeoutError after so many seconds."""
         if len(self._waiting) >= _MOST_WAITING:
-            raise RpcError("QUEUE_FULL", "too many calls wait for a version", limit=_MOST_WAITING)
+            raise RpcError("QUEUE_FULL", "too many calls wait", limit=_MOST_WAITING)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (version, future)
         self._waiting.append(entry)
@@ -30,7 +30,7 @@ class VersionWaiters:
                 self._waiting.remove(entry)
 
     def reached(self, version: int) -> None:
-        """A version serves."""
+        """It is reached."""
         ready = [future for wanted, future in self._waiting if wanted <= version]
         self._waiting = [(wanted, future) for wanted, future in self._waiting if wanted > version]
         for future in ready:
@@ -38,7 +38,7 @@ class VersionWaiters:
                 future.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """No version will come."""
+        """It will not be."""
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(error)

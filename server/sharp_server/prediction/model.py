@@ -1,4 +1,6 @@
-"""What serves: a version's predictor with everything that answers need to know of it. Immutable; loaded off the loop.
+"""What serves: a predictor of a version and of what was taught since, with everything that answers need to know of it.
+
+Immutable; made off the loop.
 
 A file whose SHA-256 is not the recorded one is never loaded: no answer comes from damaged weights.
 """
@@ -16,14 +18,20 @@ from sharp_server.storage.data_folder import sha256_of
 
 @dataclass(frozen=True)
 class Model:
-    """One version of a learner, ready to answer."""
+    """One version of a learner, with what was taught since, ready to answer."""
 
     version: int = 0
-    """0: nothing was learned yet."""
+    """0: there is none yet."""
     predictor: Predictor | None = None
     """Absent if no class is known, yet or any more."""
     summary: Summary | None = None
-    """Absent where there is nothing to answer from: nothing was learned, or no snapshot is sound."""
+    """Of the version. Absent where there is none: nothing was learned, or no snapshot is sound."""
+    examples_beyond_version: int = 0
+    """That answers know beyond the version: taught, or come over Learn and counted."""
+    batch_examples: int = 0
+    """Of them, those of batches whose episode is not learned yet."""
+    known: Summary | None = None
+    """Of everything that answers know, where classes are known that the version does not have."""
 
     @property
     def episodes(self) -> int:
@@ -32,8 +40,13 @@ class Model:
 
     @property
     def classes(self) -> list[Label]:
-        """The classes that answers can name."""
+        """The classes of the version."""
         return self.summary.labels if self.summary is not None else []
+
+    @property
+    def everything(self) -> Summary | None:
+        """Of everything that answers know."""
+        return self.known or self.summary
 
 
 class DamagedSnapshotError(SnapshotError):

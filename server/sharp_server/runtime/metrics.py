@@ -29,6 +29,7 @@ class Metrics:
             registry=registry,
         )
         self.examples_ingested = Counter("sharp_examples_ingested", "Examples made durable.", registry=registry)
+        self.examples_taught = Counter("sharp_examples_taught", "Examples of lessons made durable.", registry=registry)
         self.examples_learned = Counter("sharp_examples_learned", "Examples of learned episodes.", registry=registry)
         self.trainer_restarts = Counter("sharp_trainer_restarts", "Trainers that died.", registry=registry)
         self.training_failures = Counter(

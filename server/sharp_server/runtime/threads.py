@@ -20,11 +20,11 @@ _NICENESS = 19
 
 
 class BackgroundThread:
-    """One thread for what is heavy: loading and saving versions, deleting files. One thing after the other."""
+    """One thread for what is heavy: loading and saving versions, deleting files; or teaching. One after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "background", niceness: int = _NICENESS) -> None:
         self._thread = ThreadPoolExecutor(
-            1, thread_name_prefix="background", initializer=lower_thread_priority, initargs=(_NICENESS,)
+            1, thread_name_prefix=name, initializer=lower_thread_priority, initargs=(niceness,)
         )
 
     async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -18,12 +18,16 @@ from typing import Protocol
 from sharp_server.storage.records import (
     Arrival,
     BatchSlice,
+    Beyond,
+    BeyondKey,
     CorruptionEvent,
     EpisodeRow,
     Forgotten,
     FoundLearner,
     LearnerRow,
+    LessonRow,
     NewLearner,
+    NewLesson,
     NewSnapshot,
     NewVersion,
     Published,
@@ -53,6 +57,10 @@ class ExampleSource(Protocol):
 
     def read(self, episode: int) -> list[BatchSlice]:
         """The examples of a closed episode, in the order in which they came."""
+        ...
+
+    def lessons(self, learner: int, before: int) -> list[Beyond]:
+        """The lessons before a place that are not part of a version yet, in the order in which they came."""
         ...
 
 
@@ -105,6 +113,34 @@ class Storage(Protocol):
         """Sequence numbers of the newest `limit` marks after a number that closed nothing, in order."""
         ...
 
+    # ---- lessons: what is known at once -----------------------------------------------------------------------------
+
+    def keep_lesson(self, lesson: NewLesson) -> asyncio.Future[LessonRow]:
+        """Keep a lesson at the next place in the order of arrivals, or find the one with its request id.
+
+        An id is known as long as its examples are no part of a version, and among the newest 10,000 lessons of the
+        learner; one that belongs to other content is refused.
+        """
+        ...
+
+    async def drop_lesson(self, learner: int, place: int) -> None:
+        """Take back a lesson that could not be taught."""
+        ...
+
+    async def last_lesson(self, learner: int) -> BeyondKey | None:
+        """Where the last lesson that is not part of a version yet stands in the order of `beyond`, if there is one."""
+        ...
+
+    async def beyond(self, learner: int, after: BeyondKey, nbytes: int) -> list[Beyond]:
+        """What is not part of a version yet, in the order in which it becomes known; none: nothing is left.
+
+        Batches that are open or in waiting episodes come by their place, whole; a lesson comes after the batches up to
+        its `counted`. Everything that changes what is known but a version made of lessons alone (an episode learned,
+        parked or retried, a class forgotten, a version restored) sets `counted` to 0: lessons first. Gives about so
+        many bytes, and at least one arrival if there is any.
+        """
+        ...
+
     # ---- episodes: what becomes of them -----------------------------------------------------------------------------
 
     async def unlearned_episodes(self, learner: int) -> list[EpisodeRow]:
@@ -112,7 +148,7 @@ class Storage(Protocol):
         ...
 
     async def unlearned_totals(self, learner: int) -> tuple[int, int]:
-        """Bytes that are not learned yet, and examples that are in no episode yet."""
+        """Bytes of batches that are not learned yet, and examples that are in no episode yet."""
         ...
 
     async def begin(self, episode: int) -> int:
@@ -144,7 +180,9 @@ class Storage(Protocol):
         ...
 
     async def learned(self, episode: int, version: NewVersion, statistics: bytes) -> Published:
-        """Record the version that holds an episode and delete its examples, in one transaction."""
+        """Record the version that holds an episode and the lessons before its place, and delete their examples, in one
+        transaction.
+        """
         ...
 
     # ---- learners ---------------------------------------------------------------------------------------------------
@@ -182,7 +220,9 @@ class Storage(Protocol):
         ...
 
     def forget(self, learner: int, label: str) -> asyncio.Future[Forgotten]:
-        """Remove a class (label as JSON) from everything not learned yet, and remember that it was forgotten."""
+        """Remove a class (label as JSON) from everything not learned yet, lessons too, and remember that it was
+        forgotten.
+        """
         ...
 
     # ---- versions and snapshots -------------------------------------------------------------------------------------
@@ -190,7 +230,9 @@ class Storage(Protocol):
     def publish(
         self, version: NewVersion, forget: str | None = None, remember: Sequence[str] = ()
     ) -> asyncio.Future[Published]:
-        """Record a version with its snapshot; in the same transaction a class may be forgotten, others come back."""
+        """Record a version with its snapshot; in the same transaction a class may be forgotten, others come back, and
+        the examples of lessons that are part of it go.
+        """
         ...
 
     async def episodes_learned(self, learner: int) -> int:

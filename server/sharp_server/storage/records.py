@@ -81,6 +81,8 @@ class EpisodeRow:
     version: int
     episodes_learned: int
     statistics: Blob
+    place: int = 0
+    """Of its end in the order of the learner's arrivals: lessons before it are learned before it."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +97,83 @@ class BatchSlice:
 
 
 @dataclass(frozen=True)
+class NewLesson:
+    """A few labelled examples that are taught at once, to be written."""
+
+    learner: int
+    request_id: str
+    content: bytes
+    """SHA-256 of what was sent: the same id with other content is refused."""
+    counted: int
+    """Batches up to this place are known before it."""
+    count: int
+    dtype: str
+    x: bytes
+    y: bytes
+    """int32 ordinals of the classes."""
+    new_classes: tuple[tuple[int, str], ...]
+    """(ordinal, label as JSON) of classes that are not known to be on disk yet."""
+    fixes: tuple[str, str] | None
+    """(input shape as JSON, kind of labels), where this lesson fixes them."""
+
+    @property
+    def bytes(self) -> int:
+        """What it counts towards the learner's limit."""
+        return len(self.x) + len(self.y)
+
+
+@dataclass(frozen=True)
+class LessonRow:
+    """A lesson as it is on disk; its examples may be part of a version by now."""
+
+    place: int
+    content: bytes
+    examples: int
+    new_classes: tuple[str, ...]
+    """Labels as JSON of the classes that the learner met with it."""
+    repetition: bool
+    """Whether it was there already."""
+
+
+@dataclass(frozen=True, order=True)
+class BeyondKey:
+    """Where one stands in the order in which arrivals become known: a batch by its place, a lesson after the batches
+    that were counted when it came.
+    """
+
+    counted: int = 0
+    lesson: int = 0
+    """A place; 0: before any lesson there."""
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """What arrived at one place and is not part of a version yet: a whole batch, or a lesson."""
+
+    key: BeyondKey
+    place: int
+    lesson: bool
+    slices: tuple[BatchSlice, ...]
+
+    @property
+    def examples(self) -> int:
+        """How many there are."""
+        return sum(piece.count for piece in self.slices)
+
+    @property
+    def bytes(self) -> int:
+        """What it counts towards the learner's limit."""
+        return sum(len(piece.x) + len(piece.y) for piece in self.slices)
+
+
+@dataclass(frozen=True)
 class Forgotten:
     """What forgetting a class removed from the journal."""
 
     examples: int
+    """Of batches and lessons."""
     bytes: int
+    """Of batches."""
     open_examples: int
     discarded: tuple[EpisodeRow, ...]
 
@@ -120,6 +194,8 @@ class LearnerRow:
     head: int | None
     damaged: int
     next_class: int
+    examples: int = 0
+    """That ever arrived, forgotten ones included."""
 
 
 @dataclass(frozen=True)
@@ -178,10 +254,12 @@ class NewVersion:
 
     snapshot: NewSnapshot
     cause: str
-    """learned, forgotten, restored, damaged."""
+    """learned, taught, forgotten, restored, damaged."""
     keep: int
     """Automatic snapshots to keep."""
     episode: int | None = None
+    lessons: int = 0
+    """Lessons up to this place are part of it, and their examples go; 0: none are."""
 
     @property
     def version(self) -> int:

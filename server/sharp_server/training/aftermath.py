@@ -14,6 +14,7 @@ from dataclasses import replace
 from sharp_engine import EpisodeReport
 from sharp_server.config.model import TrainerConfig
 from sharp_server.prediction.summary import Summary
+from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder
@@ -44,9 +45,10 @@ class Aftermath:
         thread: BackgroundThread,
         metrics: Metrics,
         statistics: Statistics,
+        teaching: Teaching,
     ) -> None:
         self._config, self._folder, self._storage, self._publisher = config, folder, storage, publisher
-        self._thread, self._metrics, self._statistics = thread, metrics, statistics
+        self._thread, self._metrics, self._statistics, self._teaching = thread, metrics, statistics, teaching
         self._full_disks: weakref.WeakKeyDictionary[Trainee, int] = weakref.WeakKeyDictionary()
         """Tries in a row whose outcome did not fit the disk."""
 
@@ -103,8 +105,9 @@ class Aftermath:
         """Set the episode aside with its reason: an operator decides."""
         trainee = turn.trainee
         await self._thread.run_in_thread(self._folder.clear_work, trainee.uid)
-        episode = await self._publisher.write_with_disk_retry(
-            lambda: self._storage.park(turn.episode.id, reason, detail)
-        )
-        trainee.update_episode(episode)
+        async with self._teaching.held(trainee):  # its examples count no more
+            episode = await self._publisher.write_with_disk_retry(
+                lambda: self._storage.park(turn.episode.id, reason, detail)
+            )
+            trainee.update_episode(episode)
         log.warning("%s: episode %d is parked: %s: %s", trainee.name, episode.number, reason, detail)

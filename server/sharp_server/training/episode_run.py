@@ -14,17 +14,17 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
 
 import sharp_engine as engine
-from sharp_engine import Label, Learner, Progress
+from sharp_engine import Learner, Progress
 from sharp_server.errors import disk_is_full, redact
 from sharp_server.prediction.summary import summarize, summarize_layers
+from sharp_server.prediction.taught import teach_lesson
 from sharp_server.runtime import malloc
 from sharp_server.storage.data_folder import SUFFIX, sha256_of, sync_folder
 from sharp_server.storage.interface import ExampleSource
-from sharp_server.storage.records import BatchSlice
+from sharp_server.storage.slices import joined, labels_of
 from sharp_server.training.portable_config import without_paths
 from sharp_server.training.protocol import (
     Command,
@@ -109,7 +109,7 @@ class Trainer:
     def _learn(self, job: Job) -> Learned:
         slices = self._examples.read(job.episode)
         x, y = joined(slices, job.input_shape), labels_of(slices, job.labels)
-        learner = _resumed(job, self._device) or _begun(job, self._device)
+        learner = _resumed(job, self._device) or self._taught(job, _begun(job, self._device))
         learner.reconfigure(learner.config.with_options({"stream.blurry": job.blurry}))
         observer = _Observer(job, learner, self._send)
         try:
@@ -122,6 +122,22 @@ class Trainer:
         learner.reconfigure(without_paths(learner.config))
         learner.save(job.out, pending=False)
         return Learned(job.episode, report, summarize(learner))
+
+    def _taught(self, job: Job, learner: Learner) -> Learner:
+        """The learner with the lessons that came before the episode; one that is resumed has them."""
+        if job.lessons is None or not learner.config.metric.enabled:
+            return learner
+        lessons, threads = self._examples.lessons(job.lessons.learner, job.lessons.place), torch.get_num_threads()
+        torch.set_num_threads(job.lessons.threads)
+        try:
+            for lesson in lessons:
+                if self._cancel.is_set():
+                    raise engine.Cancelled("stopped while lessons were taught")
+                x, y = joined(lesson.slices, job.input_shape), labels_of(lesson.slices, job.labels)
+                teach_lesson(learner, x, y)
+        finally:
+            torch.set_num_threads(threads)
+        return learner
 
 
 class _Observer:
@@ -219,22 +235,6 @@ def _keep(job: Job, learner: Learner, phase: int) -> None:
     for older in job.work.glob(f"{job.stem}-*{SUFFIX}"):
         if older != kept:
             older.unlink(missing_ok=True)
-
-
-def labels_of(slices: list[BatchSlice], labels: dict[int, Label]) -> list[Label]:
-    """The label of each example."""
-    return [labels[ordinal] for piece in slices for ordinal in np.frombuffer(piece.y, np.int32).tolist()]
-
-
-def joined(slices: list[BatchSlice], shape: tuple[int, ...]) -> NDArray[np.uint8 | np.float32]:
-    """The values of slices as one array: bytes stay bytes where all slices are, else numbers of 0 to 1."""
-    arrays: list[NDArray[np.uint8 | np.float32]] = [
-        np.frombuffer(piece.x, np.uint8 if piece.dtype == "u1" else "<f4").reshape(piece.count, *shape)
-        for piece in slices
-    ]
-    if len({array.dtype for array in arrays}) > 1:
-        arrays = [array.astype(np.float32) / np.float32(255) if array.dtype == np.uint8 else array for array in arrays]
-    return np.concatenate(arrays) if arrays else np.zeros((0, *shape), np.uint8)
 
 
 def _reason(error: BaseException) -> tuple[str, bool]:

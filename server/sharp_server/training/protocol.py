@@ -25,6 +25,17 @@ class BaseVersion:
 
 
 @dataclass(frozen=True)
+class LessonsBefore:
+    """The lessons that an episode is learned after: those before its place that are not part of a version yet."""
+
+    learner: int
+    """Its id in the journal."""
+    place: int
+    threads: int
+    """That the front teaches with: the trainer does the same, to the same bits."""
+
+
+@dataclass(frozen=True)
 class Job:
     """An episode to be learned."""
 
@@ -48,6 +59,8 @@ class Job:
     """Beginning of this episode's files there."""
     out: Path
     """Where the finished version goes."""
+    lessons: LessonsBefore | None = None
+    """Absent: there are none."""
 
 
 # ---- front → trainer ------------------------------------------------------------------------------------------------

@@ -7,23 +7,26 @@ examples go in the very transaction that records what was learned from them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from sharp_engine import Learner
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import disk_is_full
-from sharp_server.prediction.model import Model, model_of
-from sharp_server.prediction.summary import Summary
+from sharp_server.prediction.summary import Summary, summarize
+from sharp_server.prediction.taught import Consolidated
+from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder, new_name, sha256_of
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import EpisodeRow, NewSnapshot, NewVersion, Published
+from sharp_server.training.portable_config import without_paths
 from sharp_server.training.trainee import Trainee
 
 log = logging.getLogger(__name__)
@@ -34,11 +37,43 @@ Record = Callable[[NewVersion], Awaitable[Published]]
 """Writes a version into the journal, together with whatever belongs into the same transaction."""
 
 
+Prepare = Callable[[Path], tuple[Learner, Summary]]
+"""Puts the file of a version in its place, or finds it there; gives the learner in it."""
+
+
+@dataclass
+class _Prepared:
+    """A version whose file is in its place."""
+
+    learner: Learner
+    summary: Summary
+    version: NewVersion
+    recorded: bool = False
+    """Whether the journal has it: the file stays from then on."""
+
+
+def _save(learner: Learner) -> Prepare:
+    def save(path: Path) -> tuple[Learner, Summary]:
+        learner.reconfigure(without_paths(learner.config))
+        learner.save(path, pending=False)
+        return learner, summarize(learner)
+
+    return save
+
+
 class Publisher:
     """Brings versions to life."""
 
-    def __init__(self, config: ServerConfig, folder: DataFolder, storage: Storage, thread: BackgroundThread) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        folder: DataFolder,
+        storage: Storage,
+        thread: BackgroundThread,
+        teaching: Teaching,
+    ) -> None:
         self._config, self._folder, self._storage, self._thread = config, folder, storage, thread
+        self._teaching = teaching
 
     async def publish_trained(
         self, trainee: Trainee, episode: EpisodeRow, name: str, summary: Summary, statistics: bytes
@@ -46,11 +81,11 @@ class Publisher:
         """Serve what the trainer made of an episode, and left as the file of that name; gives the learned episode."""
         device, version = self._config.predictor.device, trainee.model.version + 1
 
-        def load(path: Path) -> Model:
-            return model_of(Learner.load(path, device=device), version, summary)  # checks the file's own digest
+        def load(path: Path) -> tuple[Learner, Summary]:
+            return Learner.load(path, device=device), summary  # checks the file's own digest
 
         async def record(new: NewVersion) -> Published:
-            learned = replace(new, episode=episode.number)
+            learned = replace(new, episode=episode.number, lessons=episode.place)
             return await self.write_with_disk_retry(lambda: self._storage.learned(episode.id, learned, statistics))
 
         await self._publish(trainee, name, "learned", load, record)
@@ -70,40 +105,69 @@ class Publisher:
         """Serve a learner that was changed by something else than learning (class forgotten, snapshot restored)."""
         version = trainee.model.version + 1
 
-        def save(path: Path) -> Model:
-            learner.save(path, pending=False)
-            return model_of(learner, version)
+        return await self._publish(trainee, new_name(version), cause, _save(learner), record)
 
-        return await self._publish(trainee, new_name(version), cause, save, record)
+    async def publish_taught(self, trainee: Trainee, lessons: Consolidated) -> None:
+        """Make lessons part of a version: no answer changes, and their raw examples go."""
+        version, until = trainee.model.version + 1, lessons.until
+        name = new_name(version)
 
-    async def _publish(
-        self, trainee: Trainee, name: str, cause: str, prepare: Callable[[Path], Model], record: Record
-    ) -> Published:
+        async def record(new: NewVersion) -> Published:
+            return await self._storage.publish(replace(new, lessons=until))
+
+        async with self._file(trainee, name, "taught", version, _save(lessons.learner)) as prepared:
+            async with self._teaching.unchanged(trainee):
+                published = await record(prepared.version)
+                prepared.recorded = True
+                model = self._teaching.consolidated(trainee, until, version, prepared.summary)
+                trainee.serve(model, (name, prepared.version.snapshot.sha256))
+        await self._tidy(trainee, published)
+        await self.erase_if_possible()
+
+    async def _publish(self, trainee: Trainee, name: str, cause: str, prepare: Prepare, record: Record) -> Published:
+        version = trainee.model.version + 1
+        async with self._file(trainee, name, cause, version, prepare) as prepared:
+            async with self._teaching.held(trainee):
+                published = await record(prepared.version)
+                prepared.recorded = True
+                model = await self._teaching.rebuild(trainee, prepared.learner, version, prepared.summary)
+                trainee.serve(model, (name, prepared.version.snapshot.sha256))
+        await self._tidy(trainee, published)
+        return published
+
+    @contextlib.asynccontextmanager
+    async def _file(
+        self, trainee: Trainee, name: str, cause: str, version: int, prepare: Prepare
+    ) -> AsyncIterator[_Prepared]:
+        """The file of a version in its place, which goes again if the version does not come to be."""
         path = self._folder.snapshot(trainee.uid, name)
 
-        def prepared() -> tuple[Model, int, bytes]:
-            model = prepare(path)
-            return model, path.stat().st_size, sha256_of(path)
-
-        try:
-            model, size, digest = await self._thread.run_in_thread(prepared)
+        def prepared() -> _Prepared:
+            learner, summary = prepare(path)
             snapshot = NewSnapshot(
                 learner=trainee.id,
                 name=name,
-                version=model.version,
-                episodes=model.episodes,
-                classes=json.dumps(model.classes),
+                version=version,
+                episodes=summary.episodes,
+                classes=json.dumps(summary.labels),
                 origin="automatic",
-                size=size,
-                sha256=digest,
+                size=path.stat().st_size,
+                sha256=sha256_of(path),
             )
-            published = await record(NewVersion(snapshot, cause, self._config.data.automatic_snapshots))
-        except BaseException:
-            await asyncio.shield(self._thread.run_in_thread(path.unlink, missing_ok=True))
+            new = NewVersion(snapshot, cause, self._config.data.automatic_snapshots)
+            return _Prepared(learner, summary, new)
+
+        made: _Prepared | None = None
+        try:
+            made = await self._thread.run_in_thread(prepared)
+            yield made
+        except Exception:  # whoever is cancelled does not know what the journal has: the next start looks
+            if made is None or not made.recorded:
+                await asyncio.shield(self._thread.run_in_thread(path.unlink, missing_ok=True))
             raise
-        trainee.serve(model, (name, digest))
+
+    async def _tidy(self, trainee: Trainee, published: Published) -> None:
         await self._thread.run_in_thread(self._folder.delete_snapshots, trainee.uid, list(published.replaced))
-        return published
 
     async def erase_if_possible(self) -> None:
         """Leave nothing deleted on disk, unless the disk has no room for that: the next deletion does it."""

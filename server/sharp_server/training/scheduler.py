@@ -27,6 +27,7 @@ from sharp_server.training.protocol import (
     Failed,
     Job,
     Learned,
+    LessonsBefore,
     Outcome,
     Pause,
     PhaseDone,
@@ -118,6 +119,7 @@ class Scheduler:
     @contextlib.asynccontextmanager
     async def paused(self, trainee: Trainee) -> AsyncIterator[None]:
         """Training of one learner stands still; the caller keeps it from being taken up meanwhile."""
+        await trainee.until_consolidated()
         turn = self._turn
         if turn is not None and turn.trainee is trainee:
             turn.pause()
@@ -258,6 +260,7 @@ class Scheduler:
             work=self._folder.work,
             stem=f"{trainee.uid}-{episode.number}-{trainee.model.version}",
             out=self._folder.snapshot(trainee.uid, turn.snapshot),
+            lessons=LessonsBefore(trainee.id, episode.place, self._config.predictor.threads),
         )
 
     async def _outcome(self, turn: TrainingTurn) -> Outcome:

@@ -7,56 +7,21 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sharp_engine import Label, LearnerConfig
+from sharp_server.prediction.lane import Teachable
 from sharp_server.prediction.model import Model
 from sharp_server.storage.records import EpisodeRow
 from sharp_server.training.protocol import PhaseDone, Progressed, Started
 
 
-class Trainee(Protocol):
+class Trainee(Teachable, Protocol):
     """A learner, as far as training is concerned."""
-
-    @property
-    def id(self) -> int:
-        """Its id in the journal."""
-        ...
-
-    @property
-    def uid(self) -> str:
-        """The name of its folder."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Its name, for people."""
-        ...
-
-    @property
-    def config(self) -> LearnerConfig:
-        """The engine's config."""
-        ...
-
-    @property
-    def input_shape(self) -> tuple[int, ...] | None:
-        """Of one example, once it is fixed."""
-        ...
-
-    @property
-    def model(self) -> Model:
-        """The version that serves."""
-        ...
-
-    @property
-    def head(self) -> tuple[str, bytes] | None:
-        """Name and SHA-256 of the snapshot that holds it."""
-        ...
-
-    def labels_by_ordinal(self) -> dict[int, Label]:
-        """The classes met and not forgotten."""
-        ...
 
     def next_episode(self) -> EpisodeRow | None:
         """The episode to be learned next; none while the learner is being changed or deleted."""
+        ...
+
+    async def until_consolidated(self) -> None:
+        """Until lessons that are being made a version are one; no others are while the learner is being changed."""
         ...
 
     def begin_turn(self, episode: EpisodeRow) -> None:

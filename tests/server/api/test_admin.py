@@ -255,7 +255,8 @@ def test_a_forgotten_class_is_in_no_memory_no_journal_and_no_answer(serve: Calla
         assert planted["b"] not in content_of(server)
         assert planted["c"] in content_of(server)
         assert "b" not in answered(server.predict("f", x))
-        assert {c.label.text for c in server.learner("f").classes} == {"a", "c"}
+        known = {c.label.text for c in server.learner("f").classes}
+        assert {"a", "c"} <= known <= {"a", "c", "d"}  # what is open may count already
         again = forget(server, "f", "b")
         assert (again.model_version, again.journal_examples, again.ltm_entries) == (2, 0, 0)
         assert {s.id for s in again.snapshots_holding} == {s.id for s in done.snapshots_holding}

@@ -7,6 +7,7 @@ import json
 import pickle
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from sharp_server.errors import RpcError
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import (
     Arrival,
+    BeyondKey,
     CorruptionEvent,
     EpisodeRow,
     FoundLearner,
     FoundSnapshot,
     Manifest,
     NewLearner,
+    NewLesson,
     NewSnapshot,
     NewVersion,
 )
@@ -398,3 +401,122 @@ def test_learners_found_by_their_files_are_entered_with_their_versions_and_what_
         assert await storage.forgotten(row.id) == {'"b"': snapshots[1].id}
 
     run(work)
+
+
+# ---- lessons ---------------------------------------------------------------------------------------------------------
+
+
+def lesson(learner: int, request_id: str, y: list[int], counted: int = 0, content: bytes = b"c") -> NewLesson:
+    x = b"".join(PLANTED + bytes([label]) for label in y)
+    classes = tuple((i, json.dumps(f"class {i}")) for i in sorted(set(y)))
+    ordinals = np.array(y, np.int32).tobytes()
+    return NewLesson(learner, request_id, content, counted, len(y), "u1", x, ordinals, classes, ("[27]", "text"))
+
+
+async def known(storage: Storage, learner: int) -> list[tuple[int, bool, list[int]]]:
+    """(place, whether it is a lesson, ordinals) of everything beyond the version, in order."""
+    found, key = [], BeyondKey()
+    while items := await storage.beyond(learner, key, 1):
+        for item in items:
+            found.append((item.place, item.lesson, [o for s in item.slices for o in np.frombuffer(s.y, np.int32)]))
+        key = items[-1].key
+    return found
+
+
+def test_a_lesson_is_kept_once_and_its_id_with_other_content_is_refused(run: Run) -> None:
+    async def write(storage: Storage) -> None:
+        learner = (await storage.create_learner(new_learner("a"), 10)).id
+        first = await storage.keep_lesson(lesson(learner, "one", [0, 1]))
+        again = await storage.keep_lesson(lesson(learner, "one", [0, 1]))
+        assert (first.repetition, first.new_classes) == (False, ('"class 0"', '"class 1"'))
+        assert (again.repetition, again.place, again.new_classes) == (True, first.place, first.new_classes)
+        with pytest.raises(RpcError, match="other content"):
+            await storage.keep_lesson(lesson(learner, "one", [0, 1], content=b"d"))
+        later = await storage.keep_lesson(lesson(learner, "two", [1, 2]))
+        assert (later.new_classes, later.place) == (('"class 2"',), first.place + 1)
+
+    async def read(storage: Storage) -> None:
+        (row,) = await storage.learners()
+        assert (row.examples, row.input_shape, row.next_class) == (4, "[27]", 3)
+        assert [entry[1:] for entry in await known(storage, row.id)] == [(True, [0, 1]), (True, [1, 2])]
+
+    run(write)
+    run(read)
+
+
+def test_arrivals_become_known_by_place_and_lessons_after_what_was_counted(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.append(arrival(learner, stream, 1, [0]))  # place 1
+        await storage.append(arrival(learner, stream, 2, [1]))  # place 2
+        await storage.keep_lesson(lesson(learner, "early", [2], counted=1))
+        await storage.append(arrival(learner, stream, 3, [3]))
+        await storage.keep_lesson(lesson(learner, "late", [4], counted=4))
+        order = [ordinals for _, _, ordinals in await known(storage, learner)]
+        assert order == [[0], [2], [1], [3], [4]]
+        assert await storage.last_lesson(learner) == BeyondKey(4, 5)
+        (episode,) = await storage.close_episode(learner, stream, 4)
+        assert episode.place == 6
+        await storage.park(episode.id, "OUT_OF_MEMORY", "")
+        assert [o for _, _, o in await known(storage, learner)] == [[2], [4]]  # parked examples count no more
+        await storage.retry(learner, 1)
+        assert [o for _, _, o in await known(storage, learner)] == [[2], [4], [0], [1], [3]]  # lessons first
+
+    run(work)
+
+
+def test_a_batch_that_a_cut_divides_is_known_whole(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.append(arrival(learner, stream, 1, [0, 1, 0, 1, 2], cuts=((4, "cut"),)))
+        assert [o for _, _, o in await known(storage, learner)] == [[0, 1, 0, 1, 2]]
+
+    run(work)
+
+
+def test_a_version_takes_in_the_lessons_before_its_episode_and_leaves_none_of_their_bytes(
+    run: Run, tmp_path: Path
+) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.keep_lesson(lesson(learner, "before", [0, 1]))
+        episode = await episode_of(storage, learner, stream, 1, [0, 1])
+        await storage.keep_lesson(lesson(learner, "after", [2], counted=2))
+        source = pickle.loads(pickle.dumps(storage.example_source()))
+        assert [item.place for item in source.lessons(learner, episode.place)] == [1]
+        await storage.learned(episode.id, replace(version(learner, 1), lessons=episode.place), b"")
+        assert [o for _, _, o in await known(storage, learner)] == [[2]]
+        assert (await storage.keep_lesson(lesson(learner, "before", [0, 1]))).repetition
+        await storage.publish(replace(version(learner, 2, cause="taught"), lessons=4))
+        assert await known(storage, learner) == [] and await storage.last_lesson(learner) is None
+        assert await storage.erase()
+
+    run(work)
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or PLANTED not in path.read_bytes()
+
+
+def test_a_lesson_that_could_not_be_taught_is_taken_back(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner = (await storage.create_learner(new_learner("a"), 10)).id
+        place = (await storage.keep_lesson(lesson(learner, "one", [0]))).place
+        await storage.drop_lesson(learner, place)
+        assert await known(storage, learner) == []
+        assert not (await storage.keep_lesson(lesson(learner, "one", [0], content=b"other"))).repetition
+
+    run(work)
+
+
+def test_a_forgotten_class_leaves_the_lessons_too(run: Run, tmp_path: Path) -> None:
+    async def work(storage: Storage) -> None:
+        learner = (await storage.create_learner(new_learner("a"), 10)).id
+        await storage.keep_lesson(lesson(learner, "both", [0, 1, 0]))
+        await storage.keep_lesson(lesson(learner, "only", [0]))
+        gone = await storage.forget(learner, '"class 0"')
+        assert gone.examples == 3
+        assert [o for _, _, o in await known(storage, learner)] == [[1]]
+        assert await storage.erase()
+
+    run(work)
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or PLANTED + b"\0" not in path.read_bytes()

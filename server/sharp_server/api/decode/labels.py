@@ -11,20 +11,20 @@ from sharp_server.errors import RpcError
 LONGEST_LABEL = 1024
 
 
-def labels_of(labels: label_pb2.Labels, kind: str | None, examples: int) -> list[Label]:
+def labels_of(labels: label_pb2.Labels, kind: str | None, examples: int, at: str = "batch.labels") -> list[Label]:
     """One label per example, of the learner's kind."""
     which = labels.WhichOneof("kind")
     if which is None:
-        raise RpcError("FIELD_INVALID", "the labels are missing", fields=("batch.labels",), field="batch.labels")
+        raise RpcError("FIELD_INVALID", "the labels are missing", fields=(at,), field=at)
     found = "text" if which == "texts" else "integer"
     if kind is not None and found != kind:
-        raise _kind_mismatch(kind, found, "batch.labels")
+        raise _kind_mismatch(kind, found, at)
     given = labels.texts.values if which == "texts" else labels.integers.values
     if len(given) != examples:
         raise RpcError(
             "LABEL_COUNT_MISMATCH",
             f"{examples} examples and {len(given)} labels",
-            fields=("batch.labels",),
+            fields=(at,),
             examples=examples,
             labels=len(given),
         )

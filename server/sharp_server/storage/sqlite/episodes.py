@@ -15,7 +15,7 @@ import numpy as np
 
 from sharp_server.errors import RpcError
 from sharp_server.storage.records import EpisodeRow, Forgotten, NewVersion, Published
-from sharp_server.storage.sqlite import learners, schema
+from sharp_server.storage.sqlite import learners, lessons, schema
 from sharp_server.storage.sqlite.streams import episodes_where, label_texts
 
 
@@ -23,8 +23,13 @@ def publish(
     connection: sqlite3.Connection, version: NewVersion, forgotten: str | None, back: Sequence[str]
 ) -> Published:
     """Record a version; in the same transaction a class is forgotten, and others come back, where asked for."""
-    removed = forget(connection, version.snapshot.learner, forgotten) if forgotten is not None else None
-    learners.remember(connection, version.snapshot.learner, back)
+    learner = version.snapshot.learner
+    removed = forget(connection, learner, forgotten) if forgotten is not None else None
+    learners.remember(connection, learner, back)
+    if version.lessons:
+        lessons.take_in(connection, learner, version.lessons)
+    else:
+        lessons.lessons_first(connection, learner)
     return Published(learners.publish(connection, version), removed)
 
 
@@ -39,6 +44,8 @@ def learned(connection: sqlite3.Connection, episode: int, version: NewVersion, s
     if changed != 1:
         raise RpcError("LEARNER_BUSY", "the episode was changed while it was learned")
     _delete_examples(connection, episode)
+    lessons.take_in(connection, version.snapshot.learner, version.lessons)
+    lessons.lessons_first(connection, version.snapshot.learner)
     return Published(learners.publish(connection, version))
 
 
@@ -71,7 +78,9 @@ def park(connection: sqlite3.Connection, episode: int, reason: str, detail: str)
         "WHERE id = ? AND state = 'waiting'",
         (reason, detail, time.time(), episode),
     )
-    return episodes_where(connection, "e.id = ?", episode)[0]
+    row = episodes_where(connection, "e.id = ?", episode)[0]
+    lessons.lessons_first(connection, row.learner)
+    return row
 
 
 def parked(connection: sqlite3.Connection, learner: int, number: int) -> EpisodeRow:
@@ -95,6 +104,7 @@ def retry(connection: sqlite3.Connection, learner: int, number: int) -> EpisodeR
         (learner, episode.id),
     )
     connection.execute("UPDATE learners SET next_position = next_position + 1 WHERE id = ?", (learner,))
+    lessons.lessons_first(connection, learner)
     return episodes_where(connection, "e.id = ?", episode.id)[0]
 
 
@@ -127,9 +137,11 @@ def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotte
         "INSERT INTO forgotten VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET snapshots_before = excluded.snapshots_before",
         (learner, label, newest[0]),
     )
+    lessons.lessons_first(connection, learner)
     if row is None:
         return Forgotten(0, 0, 0, ())
     removed, nbytes, opened, touched = _remove(connection, learner, row[0])
+    removed += lessons.forget(connection, learner, row[0])
     connection.execute("DELETE FROM classes WHERE learner = ? AND label = ?", (learner, label))
     discarded = []
     for episode in touched:

@@ -19,8 +19,8 @@ from sharp_server.storage.records import (
 )
 
 _LEARNER = (
-    "SELECT id, name, uid, config, settings, input_shape, label_kind, created, version, head, damaged, next_class "
-    "FROM learners "
+    "SELECT id, name, uid, config, settings, input_shape, label_kind, created, version, head, damaged, next_class, "
+    "examples FROM learners "
 )
 _SNAPSHOT = (
     "SELECT id, learner, name, version, episodes, classes, origin, created, size, sha256, note, damaged, "
@@ -53,7 +53,10 @@ def delete(connection: sqlite3.Connection, learner: int) -> None:
     connection.execute(
         "DELETE FROM examples WHERE batch_slice IN (SELECT id FROM batch_slices WHERE learner = ?)", (learner,)
     )
-    for table in ("batch_slices", "episodes", "streams", "classes", "forgotten", "versions", "snapshots"):
+    connection.execute(
+        "DELETE FROM lesson_examples WHERE lesson IN (SELECT id FROM lessons WHERE learner = ?)", (learner,)
+    )
+    for table in ("batch_slices", "lessons", "episodes", "streams", "classes", "forgotten", "versions", "snapshots"):
         connection.execute(f"DELETE FROM {table} WHERE learner = ?", (learner,))
     connection.execute("DELETE FROM learners WHERE id = ?", (learner,))
 
@@ -84,8 +87,11 @@ def publish(connection: sqlite3.Connection, new: NewVersion) -> tuple[str, ...]:
     """Record a version with its automatic snapshot; returns the names of older ones whose files are to be deleted."""
     snapshot = new.snapshot
     connection.execute(  # before the snapshot, which counts the episodes up to and with its own
-        "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (snapshot.learner, new.version, time.time(), new.cause, new.episode, snapshot.name, snapshot.sha256),
+        "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(snapshot.learner, new.version, time.time(), new.cause, new.episode, snapshot.name, snapshot.sha256),
+            new.lessons,
+        ),
     )
     head = add_snapshot(connection, snapshot).id
     connection.execute("UPDATE learners SET version = ?, head = ? WHERE id = ?", (new.version, head, snapshot.learner))

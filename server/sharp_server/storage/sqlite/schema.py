@@ -1,8 +1,11 @@
 """The journal's tables, and how a connection to them is opened.
 
-Raw examples are in `examples` and nowhere else: deleting a row there deletes them from the disk, because freed pages
-are overwritten (secure_delete) and the write-ahead log is truncated after every such deletion. `batch_slices` is
-the account: which examples of which batch became part of which episode. It stays when the examples go.
+Raw examples are in `examples` and `lesson_examples` and nowhere else: deleting a row there deletes them from the disk,
+because freed pages are overwritten (secure_delete) and the write-ahead log is truncated after every such deletion.
+`batch_slices` is the account: which examples of which batch became part of which episode. It stays when the examples
+go; so do `lessons`, the newest ones, to know a request that comes again.
+
+Whatever arrives for a learner gets a place: batches, lessons and the boundaries of episodes, in one order.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from pathlib import Path
 
 from sharp_server.storage.interface import UnsupportedFormatError
 
-FORMAT = 2
+FORMAT = 3
 PAGE_BYTES = 16384
 
 
@@ -32,6 +35,8 @@ CREATE TABLE IF NOT EXISTS learners (
     next_episode INTEGER NOT NULL DEFAULT 1,
     next_position INTEGER NOT NULL DEFAULT 1,
     next_class INTEGER NOT NULL DEFAULT 0,
+    next_place INTEGER NOT NULL DEFAULT 1,
+    examples INTEGER NOT NULL DEFAULT 0,        -- that ever arrived
     damaged INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS classes (   -- met and not forgotten
     learner INTEGER NOT NULL, ordinal INTEGER NOT NULL, label TEXT NOT NULL,
@@ -44,15 +49,26 @@ CREATE TABLE IF NOT EXISTS streams (
     durable INTEGER NOT NULL DEFAULT 0, open_examples INTEGER NOT NULL DEFAULT 0, UNIQUE (learner, name));
 CREATE TABLE IF NOT EXISTS batch_slices (     -- examples first … first+count-1 of a batch; `kept` of them not forgotten
     id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, stream INTEGER NOT NULL, episode INTEGER,
+    place INTEGER NOT NULL,         -- of the batch in the order of arrivals
     sequence INTEGER NOT NULL, first INTEGER NOT NULL, count INTEGER NOT NULL, kept INTEGER NOT NULL,
     indices BLOB,                   -- uint32 of those kept, where some were forgotten
     dtype TEXT NOT NULL, bytes INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS slices_of_episode ON batch_slices (episode, sequence, first) WHERE episode IS NOT NULL;
 CREATE INDEX IF NOT EXISTS open_slices ON batch_slices (stream, sequence, first) WHERE episode IS NULL;
 CREATE TABLE IF NOT EXISTS examples (batch_slice INTEGER PRIMARY KEY, y BLOB NOT NULL, x BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS slices_by_place ON batch_slices (learner, place, first);
+CREATE TABLE IF NOT EXISTS lessons (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, place INTEGER NOT NULL, request_id TEXT NOT NULL,
+    content BLOB NOT NULL,          -- SHA-256 of what was sent
+    counted INTEGER NOT NULL,       -- batches up to this place are known before it, where they are beyond the version
+    examples INTEGER NOT NULL, kept INTEGER NOT NULL,   -- `kept` of them not forgotten
+    dtype TEXT NOT NULL, bytes INTEGER NOT NULL, new_classes TEXT NOT NULL,
+    UNIQUE (learner, place), UNIQUE (learner, request_id));
+CREATE TABLE IF NOT EXISTS lesson_examples (lesson INTEGER PRIMARY KEY, y BLOB NOT NULL, x BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS episodes (
     id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, number INTEGER NOT NULL, stream INTEGER NOT NULL,
     state TEXT NOT NULL,            -- waiting, parked, learned, discarded
+    place INTEGER NOT NULL,         -- of its end in the order of arrivals: lessons before it are learned before it
     position INTEGER NOT NULL,      -- in the learner's queue
     closed_by TEXT NOT NULL, first_sequence INTEGER NOT NULL, last_sequence INTEGER NOT NULL,
     last_batch_examples INTEGER NOT NULL,       -- examples of the last batch that belong to it, 0: all
@@ -66,7 +82,9 @@ CREATE INDEX IF NOT EXISTS episodes_of_stream ON episodes (stream, number);
 CREATE INDEX IF NOT EXISTS unlearned ON episodes (learner, position) WHERE state IN ('waiting', 'parked');
 CREATE TABLE IF NOT EXISTS versions (
     learner INTEGER NOT NULL, version INTEGER NOT NULL, created REAL NOT NULL, cause TEXT NOT NULL, episode INTEGER,
-    snapshot TEXT NOT NULL, sha256 BLOB NOT NULL, PRIMARY KEY (learner, version)) WITHOUT ROWID;
+    snapshot TEXT NOT NULL, sha256 BLOB NOT NULL,
+    lessons INTEGER NOT NULL DEFAULT 0,         -- lessons up to this place became part of it; 0: none did
+    PRIMARY KEY (learner, version)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS snapshots (
     id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
     episodes INTEGER NOT NULL, classes TEXT NOT NULL, origin TEXT NOT NULL, created REAL NOT NULL,

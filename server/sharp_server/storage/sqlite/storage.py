@@ -20,19 +20,23 @@ from sharp_server.storage.interface import Opening
 from sharp_server.storage.records import (
     Arrival,
     BatchSlice,
+    Beyond,
+    BeyondKey,
     CorruptionEvent,
     EpisodeRow,
     Forgotten,
     FoundLearner,
     LearnerRow,
+    LessonRow,
     NewLearner,
+    NewLesson,
     NewSnapshot,
     NewVersion,
     Published,
     SnapshotRow,
     StreamRow,
 )
-from sharp_server.storage.sqlite import episodes, learners, schema, streams
+from sharp_server.storage.sqlite import episodes, learners, lessons, schema, streams
 from sharp_server.storage.sqlite.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -51,6 +55,14 @@ class SqliteExamples:
         connection = schema.connect(self.path, readonly=True)
         try:
             return streams.episode_slices(connection, episode)
+        finally:
+            connection.close()
+
+    def lessons(self, learner: int, before: int) -> list[Beyond]:
+        """The lessons before a place."""
+        connection = schema.connect(self.path, readonly=True)
+        try:
+            return lessons.before(connection, learner, before)
         finally:
             connection.close()
 
@@ -130,6 +142,24 @@ class SqliteStorage:
     async def empty_marks(self, stream: int, after_sequence: int, limit: int) -> list[int]:
         """The newest marks after a sequence number that closed nothing, in order."""
         return await self._journal.read(streams.empty_marks, stream, min(after_sequence, schema.LARGEST), limit)
+
+    # ---- lessons ----------------------------------------------------------------------------------------------------
+
+    def keep_lesson(self, lesson: NewLesson) -> asyncio.Future[LessonRow]:
+        """Keep a lesson, or find it."""
+        return self._journal.submit(lambda connection: lessons.keep(connection, lesson), lesson.bytes)
+
+    async def drop_lesson(self, learner: int, place: int) -> None:
+        """Take back a lesson."""
+        await self._journal.write(lessons.drop, learner, place)
+
+    async def last_lesson(self, learner: int) -> BeyondKey | None:
+        """Where the last lesson stands."""
+        return await self._journal.read(lessons.last, learner)
+
+    async def beyond(self, learner: int, after: BeyondKey, nbytes: int) -> list[Beyond]:
+        """What is not part of a version yet."""
+        return await self._journal.read(lessons.beyond, learner, after, nbytes)
 
     # ---- episodes ---------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ _EPISODE_COLUMNS = """
            e.first_sequence, e.last_sequence, e.last_batch_examples, e.examples, e.bytes, e.classes,
            e.closed, e.attempts, e.starts, coalesce(e.reason, ''), coalesce(e.detail, ''), coalesce(e.finished_at, 0),
            coalesce(e.version, 0),
-           coalesce(e.episodes_learned, 0), coalesce(e.statistics, x'')
+           coalesce(e.episodes_learned, 0), coalesce(e.statistics, x''), e.place
     FROM episodes e JOIN streams s ON s.id = e.stream """
 
 
@@ -59,27 +59,47 @@ def open_stream(connection: sqlite3.Connection, learner: int, name: str, boundar
 def append(connection: sqlite3.Connection, arrival: Arrival) -> list[EpisodeRow]:
     """Write a batch, what it settles, and the cuts that it completes; returns the episodes that are closed by it."""
     _advance(connection, arrival.stream, arrival.sequence, arrival.count)
-    if arrival.fixes is not None:
-        connection.execute(
-            "UPDATE learners SET input_shape = ?, label_kind = ? WHERE id = ?", (*arrival.fixes, arrival.learner)
-        )
-    if arrival.new_classes:
-        connection.executemany(
-            "INSERT OR IGNORE INTO classes (learner, ordinal, label) VALUES (?, ?, ?)",
-            [(arrival.learner, ordinal, label) for ordinal, label in arrival.new_classes],
-        )
-        connection.execute(
-            "UPDATE learners SET next_class = max(next_class, ?) WHERE id = ?",
-            (max(ordinal for ordinal, _ in arrival.new_classes) + 1, arrival.learner),
-        )
+    settle(connection, arrival.learner, arrival.fixes, arrival.new_classes)
+    place, count = next_place(connection, arrival.learner, arrival.count), arrival.count
     piece = connection.execute(
-        "INSERT INTO batch_slices (learner, stream, sequence, first, count, kept, dtype, bytes) "
-        "VALUES (?, ?, ?, 0, ?, ?, ?, ?)",
-        (arrival.learner, arrival.stream, arrival.sequence, arrival.count, arrival.count, arrival.dtype, arrival.bytes),
+        "INSERT INTO batch_slices (learner, stream, place, sequence, first, count, kept, dtype, bytes) "
+        "VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?)",
+        (arrival.learner, arrival.stream, place, arrival.sequence, count, count, arrival.dtype, arrival.bytes),
     ).lastrowid
     connection.execute("INSERT INTO examples (batch_slice, y, x) VALUES (?, ?, ?)", (piece, arrival.y, arrival.x))
     closed = [close(connection, arrival.learner, arrival.stream, length, by) for length, by in arrival.cuts]
     return [episode for episode in closed if episode is not None]
+
+
+def settle(
+    connection: sqlite3.Connection,
+    learner: int,
+    fixes: tuple[str, str] | None,
+    new_classes: Sequence[tuple[int, str]],
+) -> None:
+    """Write what an arrival decides: input shape and kind of labels, and classes that come for the first time."""
+    if fixes is not None:
+        connection.execute("UPDATE learners SET input_shape = ?, label_kind = ? WHERE id = ?", (*fixes, learner))
+    if new_classes:
+        connection.executemany(
+            "INSERT OR IGNORE INTO classes (learner, ordinal, label) VALUES (?, ?, ?)",
+            [(learner, ordinal, label) for ordinal, label in new_classes],
+        )
+        connection.execute(
+            "UPDATE learners SET next_class = max(next_class, ?) WHERE id = ?",
+            (max(ordinal for ordinal, _ in new_classes) + 1, learner),
+        )
+
+
+def next_place(connection: sqlite3.Connection, learner: int, examples: int = 0) -> int:
+    """The next place in the order of arrivals, for something that brings so many examples."""
+    connection.execute(
+        "UPDATE learners SET next_place = next_place + 1, examples = examples + ? WHERE id = ?", (examples, learner)
+    )
+    row = connection.execute("SELECT next_place - 1 FROM learners WHERE id = ?", (learner,)).fetchone()
+    if row is None:
+        raise RpcError("LEARNER_NOT_FOUND", "the learner was deleted")
+    return int(row[0])
 
 
 def mark(connection: sqlite3.Connection, learner: int, stream: int, sequence: int) -> list[EpisodeRow]:
@@ -90,7 +110,7 @@ def mark(connection: sqlite3.Connection, learner: int, stream: int, sequence: in
 
 
 def unlearned_totals(connection: sqlite3.Connection, learner: int) -> tuple[int, int]:
-    """Bytes not learned yet, and open examples."""
+    """Bytes of batches not learned yet, and open examples."""
     nbytes = connection.execute(
         "SELECT coalesce(sum(p.bytes), 0) FROM batch_slices p JOIN examples e ON e.batch_slice = p.id "
         "WHERE p.learner = ?",
@@ -170,10 +190,20 @@ def close(
         (learner,),
     )
     episode = connection.execute(
-        "INSERT INTO episodes (learner, number, stream, state, position, closed_by, first_sequence, last_sequence, "
-        "last_batch_examples, examples, bytes, classes, closed) VALUES (?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO episodes (learner, number, stream, state, place, position, closed_by, first_sequence, "
+        "last_sequence, last_batch_examples, examples, bytes, classes, closed) "
+        "VALUES (?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(learner, number, stream, position, by, taken[0][1], sequence or taken[-1][1]),
+            *(
+                learner,
+                number,
+                stream,
+                next_place(connection, learner),
+                position,
+                by,
+                taken[0][1],
+                sequence or taken[-1][1],
+            ),
             *(last_batch_examples, examples, size),
             *(json.dumps(label_texts(connection, learner, np.concatenate(labels))), time.time()),
         ),
@@ -188,11 +218,11 @@ def close(
 def _split(connection: sqlite3.Connection, piece: int, head: int) -> int:
     """Split a piece after its first `head` examples; returns the bytes of the head."""
     row = connection.execute(
-        "SELECT p.learner, p.stream, p.sequence, p.first, p.count, p.kept, p.indices, p.dtype, e.y, e.x "
+        "SELECT p.learner, p.stream, p.place, p.sequence, p.first, p.count, p.kept, p.indices, p.dtype, e.y, e.x "
         "FROM batch_slices p JOIN examples e ON e.batch_slice = p.id WHERE p.id = ?",
         (piece,),
     ).fetchone()
-    learner, stream, sequence, first, count, kept, indices, dtype, y, x = row
+    learner, stream, place, sequence, first, count, kept, indices, dtype, y, x = row
     each = len(x) // kept
     head_x, tail_x, head_y, tail_y = x[: head * each], x[head * each :], y[: head * 4], y[head * 4 :]
     if indices is None:
@@ -208,11 +238,11 @@ def _split(connection: sqlite3.Connection, piece: int, head: int) -> int:
     )
     connection.execute("UPDATE examples SET y = ?, x = ? WHERE batch_slice = ?", (head_y, head_x, piece))
     tail = connection.execute(
-        "INSERT INTO batch_slices (learner, stream, sequence, first, count, kept, indices, dtype, bytes) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO batch_slices (learner, stream, place, sequence, first, count, kept, indices, dtype, bytes) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(learner, stream, sequence, first + head_count, count - head_count, kept - head, tail_indices, dtype),
-            len(tail_x) + len(tail_y),
+            *(learner, stream, place, sequence, first + head_count, count - head_count, kept - head, tail_indices),
+            *(dtype, len(tail_x) + len(tail_y)),
         ),
     ).lastrowid
     connection.execute("INSERT INTO examples (batch_slice, y, x) VALUES (?, ?, ?)", (tail, tail_y, tail_x))

@@ -1,0 +1,208 @@
+"""How long it takes to teach one example, beside a durable empty write; and what predictions notice of it.
+
+The learner knows a hundred classes of vectors. The other side of Teach writes as many bytes into a file with the
+journal's settings, one commit each: less than that no durable answer can take. Predictions are asked of the very
+learner that is taught, at half of the idle maximum; no episode is learned meanwhile, so the front has the trainer's
+core too.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import statistics
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.reporting.runner import ReportProgress
+from benchmarks.serving.bench import Bench
+from benchmarks.serving.latency import Latency
+from benchmarks.serving.options import TEACHING_TARGET
+from benchmarks.serving.processes import on_cores, pin
+from sharp.v1 import prediction_pb2, tensor_pb2
+from sharp_server.storage.sqlite import schema
+
+LEARNER = "taught"
+CLASSES = 100
+FEATURES = 64
+_EACH = 10
+"""Examples of each class in the episode that is learned before."""
+_CALLERS = 8
+"""Threads that teach at the fixed rate: a call may be answered late without the next one being late."""
+
+Array = NDArray[np.float32]
+
+
+@dataclass
+class Spent:
+    """Seconds of single calls, round by round."""
+
+    name: str
+    rounds: list[list[float]] = field(default_factory=list)
+
+    def percentile(self, which: float) -> float:
+        """The median over rounds of a percentile."""
+        return statistics.median(float(np.percentile(seconds, which)) for seconds in self.rounds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        calls = sum(map(len, self.rounds))
+        return {
+            "name": self.name,
+            "p50_seconds": self.percentile(50),
+            "p99_seconds": self.percentile(99),
+            "calls": calls,
+        }
+
+
+@dataclass
+class TeachingResult:
+    """What was measured."""
+
+    rate: float
+    """Predictions per second."""
+    labels_per_second: float
+    classes: int = CLASSES
+    teach: Spent = field(default_factory=lambda: Spent("Teach of one example"))
+    write: Spent = field(default_factory=lambda: Spent("durable empty write"))
+    idle: Latency = field(default_factory=lambda: Latency("idle"))
+    teaching: Latency = field(default_factory=lambda: Latency("while labels are taught"))
+    taught: list[float] = field(default_factory=list)
+    """Labels that were really taught per second, round by round."""
+    teach_under_load: Spent = field(default_factory=lambda: Spent("Teach at that rate, beside predictions"))
+
+    @property
+    def failures(self) -> int:
+        """Predictions that were not answered."""
+        return self.idle.failures + self.teaching.failures
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        p50, p99 = self.teaching.against(self.idle)
+        ratios = {which: self.teach.percentile(which) / self.write.percentile(which) for which in (50, 99)}
+        return {
+            "classes": self.classes,
+            "calls": [spent.to_dict() for spent in (self.teach, self.write, self.teach_under_load)],
+            "p50_ratio_to_write": ratios[50],
+            "p99_ratio_to_write": ratios[99],
+            "prediction_rate": self.rate,
+            "labels_per_second": self.labels_per_second,
+            "labels_taught_per_second": statistics.median(self.taught),
+            "predictions": [self.idle.to_dict(), self.teaching.to_dict()],
+            "prediction_p50_ratio": p50,
+            "prediction_p99_ratio": p99,
+            "target": TEACHING_TARGET,
+        }
+
+
+def teaching(bench: Bench, progress: ReportProgress) -> TeachingResult:
+    """Measure both, in every round."""
+    options, rng = bench.options, np.random.default_rng(0)
+    corners = rng.random((CLASSES, FEATURES), dtype=np.float32)
+    _prepare(bench, corners)
+    pin(bench.server.pid, bench.cores.front | bench.cores.trainer)
+    try:
+        payload = _payload(corners[:1])
+        most = bench.load.ask(_order(bench, payload, in_flight=options.sizes.in_flight))
+        rate = len(most["latencies"]) / most["seconds"] / 2
+        result = TeachingResult(rate, options.sizes.labels_per_second)
+        for number in range(1, options.sizes.latency_rounds + 1):
+            progress(f"teaching: single calls, round {number} of {options.sizes.latency_rounds}")
+            result.teach.rounds.append([_teach(bench, corners, rng) for _ in range(options.sizes.lessons)])
+            result.write.rounds.append(_writes(bench, options.sizes.lessons))
+            progress(f"teaching: predictions, round {number} of {options.sizes.latency_rounds}")
+            result.idle.add(bench.load.ask(_order(bench, payload, rate=rate)))
+            with _keep_teaching(bench, corners, result):
+                result.teaching.add(bench.load.ask(_order(bench, payload, rate=rate)))
+        return result
+    finally:
+        bench.server.settle()
+
+
+def _prepare(bench: Bench, corners: Array) -> None:
+    """A learner that has learned every class in one episode."""
+    rng = np.random.default_rng(1)
+    bench.client.create_learner(LEARNER, overrides=dict(bench.options.sizes.training), seed=0)
+    y = np.repeat(np.arange(CLASSES), _EACH)
+    with bench.client.learn(LEARNER) as stream:
+        order = rng.permutation(len(y))
+        stream.send(_like(corners, y, rng)[order], y[order])
+        stream.end_episode().wait(600.0)
+
+
+def _like(corners: Array, classes: Any, rng: np.random.Generator) -> Array:
+    noise = rng.random((len(classes), FEATURES), dtype=np.float32)
+    examples: Array = 0.7 * corners[classes] + 0.3 * noise
+    return examples
+
+
+def _teach(bench: Bench, corners: Array, rng: np.random.Generator) -> float:
+    label = int(rng.integers(CLASSES))
+    x = _like(corners, [label], rng)
+    begun = time.perf_counter()
+    bench.client.teach(LEARNER, x, [label], create=False)
+    return time.perf_counter() - begun
+
+
+def _writes(bench: Bench, count: int) -> list[float]:
+    """Commits of as many bytes as a lesson has, with the journal's settings, beside the journal."""
+    path = bench.folder / "data" / f"plain-{uuid.uuid4().hex}.db"
+    connection = schema.connect(path)
+    schema.create(connection)
+    found, block = [], os.urandom(4 * FEATURES)
+    with on_cores(bench.cores.front):
+        for _ in range(count):
+            begun = time.perf_counter()
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("INSERT INTO examples (y, x) VALUES (?, ?)", (b"\0\0\0\0", block))
+            connection.execute("COMMIT")
+            found.append(time.perf_counter() - begun)
+    connection.close()
+    for part in path.parent.glob(path.name + "*"):
+        part.unlink()
+    return found
+
+
+@contextlib.contextmanager
+def _keep_teaching(bench: Bench, corners: Array, result: TeachingResult) -> Iterator[None]:
+    """A label every 1/rate seconds, whatever became of those before."""
+    stop, seconds, calls = threading.Event(), list[float](), list[Future[float]]()
+    rng, rate = np.random.default_rng(2), result.labels_per_second
+
+    def teach(threads: ThreadPoolExecutor) -> None:
+        begun = time.perf_counter()
+        while not stop.is_set():
+            calls.append(threads.submit(_teach, bench, corners, rng))
+            time.sleep(max(0.0, begun + len(calls) / rate - time.perf_counter()))
+        wait(calls)
+        result.taught.append(len(calls) / (time.perf_counter() - begun))
+
+    with ThreadPoolExecutor(_CALLERS) as threads:
+        teacher = threading.Thread(target=teach, args=(threads,))
+        teacher.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            teacher.join()
+    seconds += [call.result() for call in calls]
+    result.teach_under_load.rounds.append(seconds)
+
+
+def _payload(x: Array) -> str:
+    tensor = tensor_pb2.Tensor(dtype=tensor_pb2.DTYPE_FLOAT32, shape=x.shape, data=x.astype("<f4").tobytes())
+    request = prediction_pb2.PredictRequest(learner=LEARNER, inputs=tensor_pb2.Inputs(tensor=tensor))
+    return base64.b64encode(request.SerializeToString()).decode()
+
+
+def _order(bench: Bench, payload: str, **how: Any) -> dict[str, Any]:
+    return {"address": bench.server.address, "payload": payload, "seconds": bench.options.seconds, **how}

@@ -1,0 +1,149 @@
+"""What is known beyond a version: the learner of its snapshot, taught everything that arrived since, in order.
+
+It is a pure function of the version and the arrivals in the journal's order, so it can be made again at any time, the
+same to the last bit. Used by one thread at a time, never by the event loop and never by the predictor's thread; what it
+gives out (predictors, copies) is immutable.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from sharp_engine import Label, Learner, NothingLearnedError, Predictor, SharpError
+from sharp_engine.labels import Labels
+from sharp_server.errors import redact
+from sharp_server.prediction.summary import Summary, summarize
+
+log = logging.getLogger(__name__)
+
+Examples = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What arrived at one place: a lesson or a batch."""
+
+    place: int
+    lesson: bool
+    x: Examples
+    labels: Sequence[Label]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What answers know at one moment."""
+
+    predictor: Predictor | None
+    """Absent if no class is known."""
+    summary: Summary | None
+    """Of everything known, where it has other classes than the version."""
+
+
+@dataclass(frozen=True)
+class Consolidated:
+    """What can become a version by itself: the one of before, and the lessons that came before any batch."""
+
+    learner: Learner
+    """A copy that stays as it is."""
+    until: int
+    """Place of the last of those lessons."""
+
+
+class TaughtLearner:
+    """A learner, and what it was taught since its version was made."""
+
+    def __init__(self, learner: Learner, summary: Summary | None) -> None:
+        """`summary`: of the version; none: nothing was learned yet."""
+        self._learner = learner
+        self._classes = summary.labels if summary is not None else []
+        self._summary: Summary | None = None
+        self._until = 0
+        self._before_batches: Consolidated | None = None
+
+    def teach(self, place: int, x: Examples, labels: Sequence[Label]) -> None:
+        """Take a lesson, or raise and stay as it was."""
+        self._learner.teach(x, list(labels))
+        self._until = place
+
+    def teach_all(self, lessons: Sequence[Taken]) -> tuple[list[int | Exception], Known]:
+        """Take lessons; gives how many examples of each were answered wrong before, or why it can't be taught."""
+        outcomes: list[int | Exception] = []
+        for lesson in lessons:
+            try:
+                wrong = self.wrong(lesson.x, lesson.labels)
+                self.teach(lesson.place, lesson.x, lesson.labels)
+                outcomes.append(wrong)
+            except SharpError as error:  # it is as it was; whoever asked hears it
+                outcomes.append(error)
+        return outcomes, self.known()
+
+    def teach_again(self, items: Sequence[Taken], judged: Container[int] = ()) -> dict[int, int]:
+        """Take arrivals from the journal; gives how many examples of those in `judged` were answered wrong before."""
+        wrong: dict[int, int] = {}
+        for item in items:
+            if item.place in judged:
+                wrong[item.place] = self.wrong(item.x, item.labels)
+            if not item.lesson:
+                self.count(item.x, item.labels)
+            elif teach_lesson(self._learner, item.x, item.labels):
+                self._until = item.place
+        return wrong
+
+    def count(self, x: Examples, labels: Sequence[Label]) -> None:
+        """Take a batch that is still to be learned with its episode: known, but no reason for corrections."""
+        if self._before_batches is None:
+            self._before_batches = self.lessons_only()
+        try:
+            self._learner.teach(x, list(labels), correct=False)
+        except SharpError as error:  # its episode says what is wrong with it
+            log.warning("a batch that can't be counted is left out: %s: %s", type(error).__name__, redact(error))
+
+    def wrong(self, x: Examples, labels: Sequence[Label]) -> int:
+        """How many examples are answered with another class than theirs, or can't be answered."""
+        predictor = self._predictor()
+        if predictor is None:
+            return len(labels)
+        answers = predictor.predict(torch.from_numpy(x if x.flags.writeable else x.copy()), 0, 0, False)
+        return sum(answer != label for answer, label in zip(answers.labels, labels, strict=True))
+
+    def known(self) -> Known:
+        """What answers know now."""
+        predictor = self._predictor()
+        classes = predictor.classes if predictor is not None else []
+        if classes != self._classes:
+            self._summary, self._classes = summarize(self._learner), classes
+        return Known(predictor, self._summary)
+
+    def _predictor(self) -> Predictor | None:
+        try:
+            return self._learner.predictor
+        except NothingLearnedError:
+            return None
+
+    def lessons_only(self) -> Consolidated:
+        """What can become a version by itself."""
+        return self._before_batches or Consolidated(_frozen(self._learner), self._until)
+
+
+def teach_lesson(learner: Learner, x: Examples, labels: Sequence[Label]) -> bool:
+    """Teach a lesson of the journal, wherever that is done; one that the engine refuses is left out every time."""
+    try:
+        learner.teach(x, list(labels))
+    except SharpError as error:
+        log.warning("a lesson that can't be taught is left out: %s: %s", type(error).__name__, redact(error))
+        return False
+    return True
+
+
+def _frozen(learner: Learner) -> Learner:
+    """A copy that teaching the original does not change: it replaces values, and adds to the table of labels only."""
+    frozen = copy.copy(learner)
+    frozen.labels = Labels(learner.labels.pairs(), learner.labels.next_id, learner.labels.kind)
+    return frozen

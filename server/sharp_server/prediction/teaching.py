@@ -1,0 +1,340 @@
+"""Keeps what answers know beyond their version: lessons at once, batches a moment later, all in the journal's order.
+
+One thread with little priority does the work, for all learners; the event loop decides the order and swaps finished
+predictors in. What a learner knows is always what the journal's order makes of it (`Storage.beyond`): a lesson is
+stamped with the batch that was counted last when it came, and none is counted in between. So whatever changes the
+order (a version, a parked episode, a forgotten class) holds the lane, lets the journal change, and has everything made
+anew from there; lessons that come meanwhile wait. Batches are read back from the journal a few at a time: however many
+wait there, memory holds no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from sharp_engine import Label, Learner
+from sharp_server.config.model import TeachingConfig
+from sharp_server.errors import RpcError
+from sharp_server.prediction.lane import Lane, Lesson, Teachable, Waiting
+from sharp_server.prediction.model import Model
+from sharp_server.prediction.summary import Summary
+from sharp_server.prediction.taught import Consolidated, Examples, Known, Taken, TaughtLearner
+from sharp_server.runtime.threads import BackgroundThread
+from sharp_server.storage.interface import Storage
+from sharp_server.storage.records import Beyond, BeyondKey, LessonRow, NewLesson
+from sharp_server.storage.slices import joined, labels_of
+
+log = logging.getLogger(__name__)
+
+_BYTES_AT_ONCE = 4 << 20
+"""Of batches read back from the journal."""
+_LESSONS_AT_ONCE = 32
+"""Taught before their predictor is swapped in, where so many wait."""
+_SECONDS_BETWEEN_BATCHES = 1.0
+"""A batch is counted this often even if lessons come without a pause."""
+_SECONDS_BETWEEN_SWAPS = 0.2
+"""While batches are counted one after the other."""
+_SECONDS_TO_COUNT = 1.0
+"""How long a new version waits for batches to be counted on top of it, so that what they brought stays known."""
+_SECONDS_AFTER_A_FAILURE = 1.0
+_ANY_LESSON = 1 << 62
+
+Loader = Callable[[Teachable], Learner]
+"""The learner of a version's snapshot, or a new one where there is none; runs in the thread."""
+
+
+class Teaching:
+    """Teaches learners; belongs to the event loop."""
+
+    def __init__(self, config: TeachingConfig, storage: Storage, thread: BackgroundThread, load: Loader) -> None:
+        self._config, self._storage, self._thread, self._load = config, storage, thread, load
+        self._lanes: dict[Teachable, Lane] = {}
+        self._closed = False
+
+    def _lane(self, served: Teachable) -> Lane:
+        lane = self._lanes.get(served)
+        if lane is None:
+            lane = self._lanes[served] = Lane(served)
+        return lane
+
+    def lessons(self, served: Teachable) -> int:
+        """Lessons that are known beyond the version."""
+        return self._lane(served).lessons
+
+    def oldest_lesson(self, served: Teachable) -> float:
+        """Since when the oldest of them has been known (monotonic)."""
+        return self._lane(served).oldest_lesson
+
+    # ---- what arrives -----------------------------------------------------------------------------------------------
+
+    async def teach(
+        self,
+        served: Teachable,
+        make: Callable[[int], NewLesson],
+        durable: Callable[[LessonRow], None],
+        x: Examples,
+        labels: Sequence[Label],
+    ) -> Lesson:
+        """Have a lesson written and taught; `make` gets the stamp it is to carry, `durable` hears of the disk."""
+        lane, stamp = self._lane(served), self._lane(served).counted
+        known: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def written(done: asyncio.Future[LessonRow]) -> None:
+            lane.stamps.popleft()
+            if not done.cancelled() and done.exception() is None:
+                row = done.result()
+                durable(row)
+                if not row.repetition:
+                    served.lesson_arrived(len(labels))
+                    known.add_done_callback(lambda _: served.lesson_known(len(labels)))
+                    lane.queue.append(Waiting(row.place, stamp, x, labels, known))
+            self._wake(lane)
+
+        writing = self._storage.keep_lesson(make(stamp))
+        lane.stamps.append(stamp)
+        writing.add_done_callback(written)
+        row = await asyncio.shield(writing)
+        if not row.repetition:
+            return Lesson(row, await known)
+        # The first call may not have been answered yet.
+        await lane.until(lambda: not lane.stale and all(waiting.place != row.place for waiting in lane.queue))
+        return Lesson(row, lane.outcome(row.place))
+
+    def batches_arrived(self, served: Teachable) -> None:
+        """Batches are durable: they are counted as soon as there is time."""
+        if served.can_be_taught:
+            self._wake(self._lane(served))
+
+    # ---- changes of the journal -------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def held(self, served: Teachable) -> AsyncIterator[None]:
+        """Nothing is taught while the journal changes what is to be known, or in which order.
+
+        The caller has it made anew by `rebuild` and serves that; if it does not come so far, it is done afterwards.
+        """
+        lane = self._lane(served)
+        async with lane.lock:
+            lane.stale = True
+            lane.counted = 0  # lessons that are written after the change come first
+            try:
+                yield
+            except BaseException:
+                lane.stale = True
+                raise
+            finally:
+                self._wake(lane)
+
+    async def rebuild(self, served: Teachable, learner: Learner, version: int, summary: Summary | None) -> Model:
+        """What serves a version that has just become durable: every lesson beyond it, and batches if that is quick."""
+        lane = self._lane(served)
+        taught = await self._make_anew(lane, learner, summary)
+        deadline = time.monotonic() + _SECONDS_TO_COUNT
+        while not lane.stamps and not lane.queue and time.monotonic() < deadline:
+            batch = await self._next_batch(lane)
+            if batch is None:
+                break
+            await self._count(lane, taught, batch)
+        known = await self._thread.run_in_thread(taught.known)
+        return Model(version, known.predictor, summary, lane.beyond, lane.batch_examples, known.summary)
+
+    async def serve_again(self, served: Teachable) -> None:
+        """Serve the same version with what the journal has beyond it now. The caller holds it."""
+        learner = await self._thread.run_in_thread(self._load, served)
+        served.serve_taught(await self.rebuild(served, learner, served.model.version, served.model.summary))
+
+    async def load(self, served: Teachable, learner: Learner | None) -> None:
+        """At start-up: know what the journal has beyond the version that serves, up to the last lesson."""
+        lane = self._lane(served)
+        if served.can_be_taught and await self._storage.last_lesson(served.id) is not None:
+            async with lane.lock:
+                base = learner if learner is not None else await self._thread.run_in_thread(self._load, served)
+                taught = await self._make_anew(lane, base, served.model.summary)
+                self._swap(lane, await self._thread.run_in_thread(taught.known))
+        self.batches_arrived(served)
+
+    async def consolidate(self, served: Teachable) -> Consolidated | None:
+        """What can become a version without a change of any answer; none: there is no such lesson."""
+        lane = self._lane(served)
+        async with lane.lock:
+            if lane.taught is None or lane.stale or not lane.lessons:
+                return None
+            found = await self._thread.run_in_thread(lane.taught.lessons_only)
+            return found if lane.has_lesson_until(found.until) else None
+
+    @contextlib.asynccontextmanager
+    async def unchanged(self, served: Teachable) -> AsyncIterator[None]:
+        """Nothing is taught meanwhile, and everything that is known stays so."""
+        async with self._lane(served).lock:
+            yield
+
+    def consolidated(self, served: Teachable, until: int, version: int, summary: Summary) -> Model:
+        """Lessons up to a place are part of this version now; gives what serves, which knows what it knew."""
+        lane, model = self._lane(served), served.model
+        lane.take_in(until)
+        return Model(version, model.predictor, summary, lane.beyond, lane.batch_examples, model.known)
+
+    def forget(self, served: Teachable) -> None:
+        """The learner is deleted."""
+        lane = self._lanes.pop(served, None)
+        if lane is not None:
+            lane.refuse(list(lane.queue), RpcError("LEARNER_NOT_FOUND", "the learner was deleted"))
+
+    def close(self) -> None:
+        """Teach nothing more."""
+        self._closed = True
+        for lane in list(self._lanes.values()):
+            lane.refuse(list(lane.queue), RpcError("SERVER_NOT_READY", "the server is stopping"))
+            if lane.task is not None:
+                lane.task.cancel()
+
+    # ---- the work of one learner ------------------------------------------------------------------------------------
+
+    def _wake(self, lane: Lane) -> None:
+        lane.move()
+        if lane.task is None and not self._closed and not lane.served.deleted:
+            lane.task = asyncio.get_running_loop().create_task(self._work(lane), name=f"teach {lane.served.name}")
+
+    async def _work(self, lane: Lane) -> None:
+        """Until there is nothing to do."""
+        try:
+            while not lane.served.deleted:
+                try:
+                    async with lane.lock:
+                        if lane.stale:
+                            await self._reload(lane)
+                        lane.answer([w for w in lane.queue if w.settled or lane.knows(w.place)])
+                        if not await self._step(lane):
+                            break
+                except Exception as error:
+                    log.exception("%s could not be taught", lane.served.name)
+                    lane.stale = True
+                    lane.refuse(list(lane.queue), error)
+                    await asyncio.sleep(_SECONDS_AFTER_A_FAILURE)
+        finally:
+            lane.task = None
+            self._let_go()
+
+    async def _step(self, lane: Lane) -> bool:
+        """Teach what is next; false: there is nothing."""
+        batch = await self._next_batch(lane)
+        group = [w for w in lane.queue if batch is None or w.counted < batch.place][:_LESSONS_AT_ONCE]
+        if group:
+            await self._teach(lane, await self._taught(lane), group)
+        elif lane.stamps and (batch is None or lane.stamps[0] < batch.place):  # a lesson on its way to the disk
+            stamps = len(lane.stamps)
+            await lane.until(lambda: len(lane.stamps) != stamps)
+        elif batch is not None:
+            taught = await self._taught(lane)
+            await self._count(lane, taught, batch)
+            if not lane.ahead or time.monotonic() - lane.last_swap >= _SECONDS_BETWEEN_SWAPS:
+                self._swap(lane, await self._thread.run_in_thread(taught.known))
+        else:
+            return False
+        return True
+
+    async def _next_batch(self, lane: Lane) -> Beyond | None:
+        """The batch to be counted next, from when on lessons are stamped with it; none while lessons come first."""
+        served = lane.served
+        if not lane.ahead and served.can_be_taught and served.unlearned_examples > lane.batch_examples:
+            found = await self._storage.beyond(served.id, BeyondKey(lane.counted, _ANY_LESSON), _BYTES_AT_ONCE)
+            lane.ahead.extend(item for item in found if not item.lesson)
+        if not lane.ahead:
+            return None
+        place, lessons_wait = lane.ahead[0].place, bool(lane.queue or lane.stamps)
+        if place > lane.counted and lessons_wait and time.monotonic() - lane.last_batch < _SECONDS_BETWEEN_BATCHES:
+            return None
+        lane.counted = max(lane.counted, place)
+        return lane.ahead[0]
+
+    async def _taught(self, lane: Lane) -> TaughtLearner:
+        if lane.taught is None:
+            learner = await self._thread.run_in_thread(self._load, lane.served)
+            lane.taught = TaughtLearner(learner, lane.served.model.summary)
+        return lane.taught
+
+    async def _teach(self, lane: Lane, taught: TaughtLearner, group: list[Waiting]) -> None:
+        outcomes, known = await self._thread.run_in_thread(
+            taught.teach_all, [Taken(w.place, True, w.x, w.labels) for w in group]
+        )
+        refused: list[tuple[Waiting, Exception]] = []
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, int):
+                lane.lesson_taught(waiting.place, len(waiting.labels), waiting.x.nbytes, outcome)
+            else:
+                refused.append((waiting, outcome))
+        lane.weigh()
+        self._swap(lane, known)
+        lane.answer([waiting for waiting in group if lane.knows(waiting.place)])
+        for waiting, error in refused:
+            await self._storage.drop_lesson(lane.served.id, waiting.place)
+            lane.refuse([waiting], error)
+
+    async def _count(self, lane: Lane, taught: TaughtLearner, batch: Beyond) -> None:
+        lane.ahead.popleft()
+        await self._thread.run_in_thread(taught.teach_again, _examples(lane.served, [batch]))
+        lane.batch_examples += batch.examples
+        lane.last_batch = time.monotonic()
+
+    def _swap(self, lane: Lane, known: Known) -> None:
+        lane.last_swap = time.monotonic()
+        version, summary = lane.served.model.version, lane.served.model.summary
+        model = Model(version, known.predictor, summary, lane.beyond, lane.batch_examples, known.summary)
+        lane.served.serve_taught(model)
+
+    def _let_go(self) -> None:
+        """Keep few learners in memory to which nothing was taught since their version."""
+        idle = [lane for lane in self._lanes.values() if lane.taught and not (lane.beyond or lane.lock.locked())]
+        idle.sort(key=lambda lane: lane.last_swap, reverse=True)
+        for lane in idle[self._config.idle_learners :]:
+            lane.taught = None
+
+    # ---- made anew --------------------------------------------------------------------------------------------------
+
+    async def _reload(self, lane: Lane) -> None:
+        """The journal changed and nobody made the lane anew: begin with the version that serves."""
+        await lane.until(lambda: not lane.stamps)  # lessons on their way may come before others
+        await self.serve_again(lane.served)
+
+    async def _make_anew(self, lane: Lane, learner: Learner, summary: Summary | None) -> TaughtLearner:
+        """Teach a version everything up to the last lesson, in the journal's order."""
+        served, taught = lane.served, TaughtLearner(learner, summary)
+        lane.begin_anew(taught)
+        waiting = list(lane.queue)
+        last = await self._storage.last_lesson(served.id)
+        while last is not None and last.counted > lane.counted:
+            lane.counted = last.counted
+            await lane.until(lambda: not lane.stamps)  # those that have an older stamp come before it
+            waiting = list(lane.queue)
+            last = await self._storage.last_lesson(served.id)
+        key, unjudged = BeyondKey(), {lesson.place for lesson in waiting}
+        while last is not None and key < last:
+            found = await self._storage.beyond(served.id, key, _BYTES_AT_ONCE)
+            found = [item for item in found if item.key <= last]
+            if not found:
+                break
+            wrong = await self._thread.run_in_thread(taught.teach_again, _examples(served, found), unjudged)
+            for item in found:
+                if item.lesson:
+                    outcome = wrong.get(item.place, lane.outcome(item.place))
+                    lane.lesson_taught(item.place, item.examples, item.bytes, outcome)
+                else:
+                    lane.batch_examples += item.examples
+            key = found[-1].key
+        for lesson in waiting:  # known again, or part of the version by now
+            lesson.settled = True
+        lane.stale = False
+        lane.weigh()
+        return taught
+
+
+def _examples(served: Teachable, items: Sequence[Beyond]) -> list[Taken]:
+    """Arrivals from the journal as arrays and labels."""
+    shape, labels = served.input_shape or (), served.labels_by_ordinal()
+    return [
+        Taken(item.place, item.lesson, joined(item.slices, shape), labels_of(item.slices, labels)) for item in items
+    ]
