@@ -108,7 +108,9 @@ class ServerContext:
         self.prediction = PredictionService(limits, state, registry, batcher, decoder)
         self.admin = AdminService(limits, state, registry, operations, status)
         self.inference = inference = InferenceService(limits, state, registry, batcher, decoder)
-        self.http = HttpParts(config, state, metrics, registry, operations, status, batcher, decoder, inference)
+        self.http = HttpParts(
+            config, state, metrics, registry, operations, status, batcher, decoder, inference, lessons
+        )
 
     async def load(self) -> None:
         """Take up everything that is in the data folder, then begin to train and to serve."""

@@ -11,11 +11,13 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from sharp_cli.data import LabelledData, Part, load
 from tests.page.browser import (
     CHROMIUM,
+    CROSS,
     NARROW,
     ONE,
     SECONDS,
@@ -168,6 +170,49 @@ def test_what_is_drawn_or_pasted_is_named(browser: Browser, digits: Server) -> N
         page.get_by_role("button", name="Ask").click()
         expect(answer).to_have_text("2")
         expect(card(page, "Try it")).to_contain_text(re.compile("familiar|unusual"))
+
+
+def test_a_wrong_answer_is_corrected_and_right_at_once(
+    browser: Browser, digits: Server, episodes: list[LabelledData]
+) -> None:
+    address = new_learner(digits, "corrected", *episodes[:2])
+    with opened(browser, address) as page:
+        draw(page, CROSS)
+        answer = page.locator(".answer")
+        expect(answer).to_be_visible()
+        wrong = answer.inner_text()
+        picture(page, "wrong")
+        page.get_by_label("The right label").fill("9")  # a class that it has never met
+        page.get_by_role("button", name="Teach it").click()
+        expect(answer).to_have_text("9")
+        expect(page.locator(".before")).to_have_text(f"was {wrong} – now")
+        expect(page.locator(".toast")).to_contain_text("It knows now: this is 9")
+        picture(page, "corrected")
+        page.get_by_role("button", name="Clear").click()
+        draw(page, CROSS)
+        expect(answer).to_have_text("9")
+        page.locator(".guess").first.click()  # and back, by a single click
+        expect(answer).not_to_have_text("9")
+
+
+def test_an_image_file_is_named_and_corrected(
+    browser: Browser, digits: Server, episodes: list[LabelledData], tmp_path: Path
+) -> None:
+    pixels = (episodes[0].x.reshape(-1, 1, 8, 8) * 255).astype(np.uint8)
+    made = {"name": "images", "overrides": FAST, "label_kind": "text"}
+    httpx.post(home(digits, "api/learners"), json=made, timeout=SECONDS)
+    digits.teach("images", (pixels, [f"digit {label}" for label in episodes[0].y]))
+    file = tmp_path / "photo.png"
+    Image.fromarray(np.kron(pixels[0, 0], np.ones((20, 20), np.uint8))).save(file)
+    with opened(browser, home(digits, "#/learners/images")) as page:
+        page.get_by_role("tab", name="Image").click()
+        page.locator("#image-file").set_input_files(file)
+        expect(page.locator(".answer")).to_have_text(f"digit {episodes[0].y[0]}")
+        expect(page.get_by_alt_text("The image that was asked about")).to_be_visible()
+        picture(page, "image")
+        page.get_by_label("The right label").fill("something new")
+        page.keyboard.press("Enter")
+        expect(page.locator(".answer")).to_have_text("something new")
 
 
 # ---- operating ----------------------------------------------------------------------------------------------------

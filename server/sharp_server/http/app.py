@@ -26,7 +26,8 @@ from sharp_server.config.model import ServerConfig
 from sharp_server.http.assets import asset_routes
 from sharp_server.http.guard import GuardedRoute, HttpGuard
 from sharp_server.http.headers import SecurityHeaders
-from sharp_server.http.routes import episodes, events, inference, learners, monitoring, predictions, snapshots
+from sharp_server.http.routes import episodes, events, inference, learners, lessons, monitoring, predictions, snapshots
+from sharp_server.learners.lessons import Lessons
 from sharp_server.learners.registry import Registry
 from sharp_server.prediction.batcher import Batcher
 from sharp_server.runtime import version
@@ -41,6 +42,7 @@ Errors have one form everywhere, with the reasons of the gRPC services. Where th
 
 _TAGS = [
     {"name": "learners", "description": "Learners and their classes."},
+    {"name": "lessons", "description": "One labelled example is enough, and known at once."},
     {"name": "predictions", "description": "What is this?"},
     {"name": "snapshots", "description": "A learner as it was, in one file."},
     {"name": "episodes", "description": "What could not be learned."},
@@ -65,6 +67,7 @@ class HttpParts:
     batcher: Batcher
     decoder: InputDecoder
     inference: InferenceService
+    lessons: Lessons
 
 
 def make_app(parts: HttpParts, admission: Admission) -> FastAPI:
@@ -84,6 +87,7 @@ def make_app(parts: HttpParts, admission: Admission) -> FastAPI:
     made = [
         *monitoring.routers(guard, admission, parts.status),
         *learners.routers(guard, limits, state, registry, parts.operations),
+        *lessons.routers(guard, state, registry, parts.decoder, parts.lessons),
         *predictions.routers(guard, limits, registry, parts.batcher, parts.decoder),
         *snapshots.routers(guard, admission, state, registry, parts.operations),
         *episodes.routers(guard, state, registry, parts.operations),

@@ -21,6 +21,7 @@ from sharp.v1 import (
 from sharp_server.http import models
 from sharp_server.prediction.batcher import Slice
 
+_STATUS = ("model_version", "episodes_learned", "damaged_snapshots", "examples_beyond_version", "examples_known")
 _KINDS: dict[int, models.LabelKind] = {label_pb2.LABEL_KIND_TEXT: "text", label_pb2.LABEL_KIND_INTEGER: "integer"}
 
 
@@ -75,7 +76,7 @@ def status(message: learner_pb2.LearnerStatus) -> models.Status:
     """A learner at one moment."""
     backlog, throughput = message.backlog, message.throughput
     return models.Status(
-        **_plain(message, "model_version", "episodes_learned", "damaged_snapshots"),
+        **_plain(message, *_STATUS),
         time=moment(message.time),
         state=_short(learner_pb2.LearnerState, message.state, "LEARNER_STATE_"),
         layers=[layer(entry) for entry in message.layers],
@@ -197,6 +198,7 @@ def predictions(part: Slice, top: int, memories: int, novelty: bool, waited: flo
             for i in range(part.first, part.end)
         ],
         model_version=batch.model.version,
+        examples_beyond_version=batch.model.examples_beyond_version,
         episodes_learned=batch.model.episodes,
         seconds_in_queue=waited + part.waited,
         seconds_in_compute=batch.seconds,

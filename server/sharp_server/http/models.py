@@ -82,6 +82,9 @@ class Backlog(Answer):
     streams: Count
     lag_examples: Count
     lag_seconds: float
+    open_examples: Count = Field(description="In no closed episode yet.")
+    uncounted_examples: Count = Field(description="Durable, and not known by answers yet.")
+    lessons: Count = Field(description="Not part of a version yet; answers know them.")
 
 
 class Progress(Answer):
@@ -119,6 +122,8 @@ class Status(Answer):
     progress: Progress | None
     throughput: Throughput
     damaged_snapshots: Count
+    examples_beyond_version: Count
+    examples_known: Count
 
 
 class Class(Answer):
@@ -315,6 +320,7 @@ class PredictRequest(Question):
     nearest_memories: UnsignedInteger = 0
     novelty: bool = False
     min_model_version: Version = 0
+    min_examples: Version = 0
 
 
 class ClassScore(Answer):
@@ -349,9 +355,33 @@ class Predictions(Answer):
 
     predictions: list[Prediction]
     model_version: Count
+    examples_beyond_version: Count = Field(description="Known beyond the version: taught, or come and counted.")
     episodes_learned: Count
     seconds_in_queue: float
     seconds_in_compute: float
+
+
+# ---- lessons --------------------------------------------------------------------------------------------------------
+
+
+class TeachRequest(Question):
+    """Labelled vectors, and a name of the caller's own for the lesson."""
+
+    request_id: str = Field(description="Unique within the learner; a random UUID will do.")
+    vectors: list[list[Number]] = Field(min_length=1)
+    labels: list[Label] = Field(min_length=1, description="One for each vector.")
+
+
+class Lesson(Answer):
+    """What was taught is durable, and answers know it."""
+
+    model_version: Count
+    examples_beyond_version: Count
+    examples_known: Count = Field(description="Give it as `min_examples` to a prediction that must know this lesson.")
+    examples: Count
+    new_classes: list[Label]
+    corrections: Count = Field(description="Examples that were answered wrong before.")
+    repetition: bool = Field(description="Whether a lesson of this id was known already.")
 
 
 # ---- the server -----------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ export function bar(share, { label, kind = "", before = null } = {}) {
 
 /** Accuracy over versions: all classes together, and the one that was chosen. */
 export function accuracyChart(versions, chosen) {
-  const width = 640, height = 190, left = 40, right = 14, top = 12, bottom = 26;
+  const width = 640, height = 180, left = 50, right = 14, top = 12, bottom = 26;
   const inner = [width - left - right, height - top - bottom];
   const values = versions.map((entry) => entry.accuracy);
   const ofClass = chosen === null ? [] : versions.map((entry) => entry.byClass.get(chosen) ?? null);

@@ -42,7 +42,7 @@ export function learnerView(app, main, name) {
     },
     gone: () => main.replaceChildren(gone(`${name} was deleted`)),
     state(learner) {
-      quality.follow(learner.status.model_version);
+      if (learner.status.quality?.quality) quality.follow(learner.status.model_version);
       refresh(learner);
     },
     event: (event) => history.add(event),

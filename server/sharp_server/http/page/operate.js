@@ -84,6 +84,7 @@ function snapshotsCard(name) {
     update({ status }) {
       serving = status.model_version;
       make.disabled = !serving;
+      undo.hidden = status.quality === undefined; // a server that knows no step back
       undo.disabled = serving < 2;
       if (version !== serving) { version = serving; load().catch(() => { version = -1; }); }
     },

@@ -33,7 +33,7 @@ def routers(
     """The routes."""
     router = guard.router("predict", "predictions")
 
-    async def ready(name: str, top: int, memories: int, version: int) -> tuple[ServedLearner, float]:
+    async def ready(name: str, top: int, memories: int, version: int, known: int) -> tuple[ServedLearner, float]:
         """The learner, when it can answer, and how long that took."""
         served = registry.get(name)
         if top > limits.top_k or memories > limits.nearest_memories:
@@ -41,6 +41,8 @@ def routers(
         begun = asyncio.get_running_loop().time()
         if version > served.model.version:
             await served.reach(version, limits.version_wait_seconds)
+        if known > served.examples_known:
+            await served.reach_examples(known, limits.version_wait_seconds)
         if served.model.predictor is None:
             raise nothing_learned(served.model.version)
         return served, asyncio.get_running_loop().time() - begun
@@ -55,7 +57,7 @@ def routers(
     async def predict(name: Name, request: models.PredictRequest) -> models.Predictions:
         """Predict the class of each vector."""
         top, memories = request.top_k, request.nearest_memories
-        served, waited = await ready(name, top, memories, request.min_model_version)
+        served, waited = await ready(name, top, memories, request.min_model_version, request.min_examples)
         examples = await vector_examples(decoder, request.vectors, served.input_shape)
         return await answer(served, examples, top, memories, request.novelty, waited)
 
@@ -68,9 +70,10 @@ def routers(
         nearest_memories: Results = 0,
         novelty: Annotated[bool, Form()] = False,
         min_model_version: Annotated[int, Form(ge=0, lt=1 << 63)] = 0,
+        min_examples: Annotated[int, Form(ge=0, lt=1 << 63)] = 0,
     ) -> models.Predictions:
         """Predict the class of each image."""
-        served, waited = await ready(name, top_k, nearest_memories, min_model_version)
+        served, waited = await ready(name, top_k, nearest_memories, min_model_version, min_examples)
         examples = await image_examples(decoder, images, resize, served.input_shape)
         return await answer(served, examples, top_k, nearest_memories, novelty, waited)
 
