@@ -5,7 +5,7 @@ SOURCES := sharp_engine proto client cli server benchmarks reliability devtools 
 FORGET ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo serve test test-clients image-check audit lint format types imports unit generate readme
+.PHONY: help env demo serve browser pictures test test-clients image-check audit lint format types imports unit generate readme
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,11 +19,20 @@ env: .venv/ready ## .venv with everything that is needed
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: env ## learn digits without forgetting, survive a SIGKILL, forget FORGET=3; writes demo-report.html
-	@$(BIN)/python -m demo --forget $(FORGET)
+demo: env ## learn digits without forgetting, survive a SIGKILL, forget FORGET=3; KEEP=1 keeps serving its page
+	@$(BIN)/python -m demo --forget $(FORGET) $(if $(KEEP),--keep)
 
 serve: env ## a server on localhost:50051 with its data in ./sharp-data, until Ctrl-C
 	@$(BIN)/sharp serve --data-folder sharp-data
+
+browser: ## Debian's chromium, for the tests of the page, where root may install it; without one they are skipped
+	@if command -v chromium >/dev/null; then :; elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null \
+	  || echo "chromium could not be installed: the tests of the page are skipped"; \
+	else echo "no chromium, and no right to install it: the tests of the page are skipped"; fi
+
+pictures: env browser ## the pictures of the page in docs/images
+	$(BIN)/python -m tests.page.pictures
 
 test: lint types imports unit ## every check and every test
 

@@ -6,7 +6,7 @@ Everything about the learner is seen through the client, as an app would see it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,21 @@ BATCH = 64
 """Examples of one message."""
 NAME = "digits"
 
+Pause = Callable[[Record, str], None]
+"""What happens before the end, with what was recorded and the address of the learner's page."""
+
 
 class Story:
     """One run against a server of its own."""
 
-    def __init__(self, folder: Path, view: View, episodes: int, forget: int, seed: int = 0) -> None:
+    def __init__(
+        self, folder: Path, view: View, episodes: int, forget: int, seed: int = 0, pause: Pause | None = None
+    ) -> None:
         everything = load("digits")
         self._episodes = everything.part(Part.TRAIN).episodes(CLASSES_PER_EPISODE, seed)[:episodes]
         self._test = everything.part(Part.TEST)
-        self._forget, self._seed, self._view = forget, seed, view
-        self._server = ServerProcess(folder, as_command=True)
+        self._forget, self._seed, self._view, self._pause = forget, seed, view, pause
+        self._server = ServerProcess(folder, {"http.enabled": True, "http.port": 0}, as_command=True)
         self._plain = PlainNetwork(preset("default"), everything.x.shape[1:], len(everything.classes), seed)
         self.record = Record(test_examples=len(self._test))
 
@@ -47,7 +52,7 @@ class Story:
             view.heading("A server, with its storage in a folder")
             with view.working("starting sharp serve"):
                 server.start()
-            view.line(f"sharp serve listens on {server.address}")
+            view.line(f"sharp serve listens on {server.address}; look at it: {self.page}")
             with Client(server.address) as client:
                 self._learn(client)
                 before, version = self._take_snapshot(client)
@@ -55,11 +60,18 @@ class Story:
             with Client(server.address) as client:
                 self._compare(client.learner(NAME), before, version)
                 self._forget_class(client.learner(NAME))
+            self.record.seconds = time.monotonic() - begun
+            if self._pause is not None:
+                self._pause(self.record, self.page)
             view.heading("The end")
             code = server.stop()
             self._promise("SIGTERM stops the server in good order", code == 0, f"exit code {code}")
-        self.record.seconds = time.monotonic() - begun
         return self.record
+
+    @property
+    def page(self) -> str:
+        """The address of the learner's page, while the server runs."""
+        return f"http://127.0.0.1:{self._server.http_port}/#/learners/{NAME}"
 
     # ---- learning -----------------------------------------------------------------------------------------------
 

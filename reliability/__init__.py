@@ -2,6 +2,7 @@
 
     python -m reliability.crash          kills server, trainer and connections while a stream is learned
     python -m reliability.fuzz           sends hostile messages, files and connections
+    python -m reliability.http           sends requests made up from the description of the HTTP routes
     python -m reliability.load           keeps a server near its capacity for minutes
     python -m reliability.write_order    shows by strace that nothing is promised before it is flushed
 

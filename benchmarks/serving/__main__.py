@@ -19,7 +19,8 @@ from benchmarks.reporting.runner import ProgressBar, entry_point, execute, new_a
 from benchmarks.serving.comparison import Throughput
 from benchmarks.serving.latency import Latencies
 from benchmarks.serving.measure import ServingResult, run
-from benchmarks.serving.options import PARTS, TEACHING_TARGET, TINY, ServingOptions, Sizes
+from benchmarks.serving.options import PAGE_TARGET, PARTS, TEACHING_TARGET, TINY, ServingOptions, Sizes
+from benchmarks.serving.pages import PageResult
 from benchmarks.serving.teaching import TeachingResult
 
 app = new_app()
@@ -30,7 +31,7 @@ _LOOK: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": 
 @app.command()
 def command(
     only: Annotated[
-        list[str] | None, typer.Option(help="requests, messages, ingest, latency or teach; may be repeated.")
+        list[str] | None, typer.Option(help="requests, messages, ingest, latency, teach or page; may be repeated.")
     ] = None,
     seconds: Annotated[float, typer.Option(help="Of each single measurement.")] = 4.0,
     image_side: Annotated[int, typer.Option(help="8: scikit-learn's digits; else made-up images of that size.")] = 8,
@@ -64,6 +65,8 @@ def tables(result: ServingResult) -> Iterator[RenderableType]:
     if result.teaching is not None:
         yield _calls(result.teaching)
         yield _predictions(result.teaching)
+    if result.pages is not None:
+        yield _pages(result.pages)
     if result.throughput:
         yield _throughput(result.throughput)
     failures = result.failures
@@ -83,6 +86,22 @@ def _latency(found: Latencies) -> Table:
         ratios = ["", ""] if state is base else [f"{p50:.2f}", Text(f"{p99:.2f}", style=style)]
         reach = "" if target is None else f"≤ {target:g}"
         table.add_row(state.name, *figures, *ratios, reach, str(state.failures), str(state.versions or ""))
+    return table
+
+
+def _pages(found: PageResult) -> Table:
+    title = f"Single-image Predict at {found.rate:,.0f} requests/s, {found.states_read:,} states read by pages; ms"
+    table = Table("", title=title, **_LOOK)
+    for column in ("p50", "p99", "p50 ratio", "p99 ratio", "reach", "failed"):
+        table.add_column(column, justify="right")
+    for state in (found.alone, found.watched):
+        figures = [f"{1000 * statistics.median(values):.2f}" for values in (state.p50, state.p99)]
+        p50, p99 = state.against(found.alone)
+        style = "bold green" if p99 <= PAGE_TARGET else "bold red"
+        ratios = (
+            ["", "", ""] if state is found.alone else [f"{p50:.2f}", Text(f"{p99:.2f}", style), f"≤ {PAGE_TARGET:g}"]
+        )
+        table.add_row(state.name, *figures, *ratios, str(state.failures))
     return table
 
 

@@ -62,7 +62,7 @@ def prepared(options: ServingOptions, folder: Path) -> Iterator[Bench]:
     images = images_of(options.image_side)
     with (
         on_cores(cores.load),
-        MeasuredServer(folder, cores, options.niceness).start() as server,
+        MeasuredServer(folder, cores, options.niceness, {"http.enabled": True, "http.port": 0}).start() as server,
         EmptyService(folder, cores) as empty,
         LoadGenerator(folder, cores) as load,
         Client(server.address) as client,

@@ -14,6 +14,7 @@ from benchmarks.serving.comparison import Throughput
 from benchmarks.serving.ingest import ingest
 from benchmarks.serving.latency import Latencies, latencies
 from benchmarks.serving.options import ServingOptions, Sizes
+from benchmarks.serving.pages import PageResult, pages
 from benchmarks.serving.processes import Cores
 from benchmarks.serving.teaching import TeachingResult, teaching
 from benchmarks.serving.throughput import messages, single_images
@@ -28,13 +29,15 @@ class ServingResult:
     throughput: list[Throughput] = field(default_factory=list)
     latencies: Latencies | None = None
     teaching: TeachingResult | None = None
+    pages: PageResult | None = None
 
     @property
     def failures(self) -> int:
         """Requests that were not answered, over everything."""
         states = [] if self.latencies is None else [state for state, _, _ in self.latencies.rows()]
         taught = 0 if self.teaching is None else self.teaching.failures
-        return sum(row.failures for row in self.throughput) + sum(state.failures for state in states) + taught
+        watched = 0 if self.pages is None else self.pages.failures
+        return sum(row.failures for row in self.throughput) + sum(s.failures for s in states) + taught + watched
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -47,6 +50,7 @@ class ServingResult:
             "throughput": [row.to_dict() for row in self.throughput],
             "latency": None if self.latencies is None else self.latencies.to_dict(),
             "teaching": None if self.teaching is None else self.teaching.to_dict(),
+            "pages": None if self.pages is None else self.pages.to_dict(),
             "failures": self.failures,
         }
 
@@ -61,7 +65,7 @@ def run(options: ServingOptions, progress: ReportProgress = silently) -> Serving
     ):
         result.cores = bench.cores
         requests: Throughput | None = None
-        if "requests" in options.parts or "latency" in options.parts:
+        if {"requests", "latency", "page"} & set(options.parts):
             progress("throughput: single images")
             requests = single_images(bench)
             result.throughput.append(requests)
@@ -73,6 +77,8 @@ def run(options: ServingOptions, progress: ReportProgress = silently) -> Serving
             result.throughput.append(ingest(bench))
         if requests is not None and "latency" in options.parts:
             result.latencies = latencies(bench, requests.ours.rate / 2, progress)
+        if requests is not None and "page" in options.parts:
+            result.pages = pages(bench, requests.ours.rate / 2, progress)
         if "teach" in options.parts:
             result.teaching = teaching(bench, progress)
     return result

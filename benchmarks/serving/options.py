@@ -7,13 +7,15 @@ from typing import Any, Literal
 
 from benchmarks.errors import require
 
-Part = Literal["requests", "messages", "ingest", "latency", "teach"]
-PARTS: tuple[Part, ...] = ("requests", "messages", "ingest", "latency", "teach")
+Part = Literal["requests", "messages", "ingest", "latency", "teach", "page"]
+PARTS: tuple[Part, ...] = ("requests", "messages", "ingest", "latency", "teach", "page")
 
 LATENCY_TARGET = 1.5
 """Most that p99 may be while learning and during swaps, times idle."""
 TEACHING_TARGET = 1.2
 """Most that p99 of predictions may be while labels are taught, times idle."""
+PAGE_TARGET = 1.1
+"""Most that p99 of predictions may be beside ten open pages, times without."""
 REQUESTS_TARGET = 0.6
 """Least share of the empty service's requests per second."""
 MESSAGES_TARGET = 0.7

@@ -17,6 +17,7 @@ from sharp_server.api.prediction import PredictionService
 from sharp_server.api.server_status import ServerStatus
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import RpcError
+from sharp_server.http import HttpParts
 from sharp_server.ingest.session import SessionTools
 from sharp_server.learners import events
 from sharp_server.learners.damage import DamageLog
@@ -106,7 +107,10 @@ class ServerContext:
         self.learning = LearningService(limits, state, registry, lifecycle, storage, tools, lessons, decoder)
         self.prediction = PredictionService(limits, state, registry, batcher, decoder)
         self.admin = AdminService(limits, state, registry, operations, status)
-        self.inference = InferenceService(limits, state, registry, batcher, decoder)
+        self.inference = inference = InferenceService(limits, state, registry, batcher, decoder)
+        self.http = HttpParts(
+            config, state, metrics, registry, operations, status, batcher, decoder, inference, lessons
+        )
 
     async def load(self) -> None:
         """Take up everything that is in the data folder, then begin to train and to serve."""

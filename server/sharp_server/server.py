@@ -30,11 +30,12 @@ from sharp.v1 import (
 )
 from sharp_engine import ConfigError
 from sharp_engine.device import resolve_device
-from sharp_server.api.auth import Tokens, server_credentials
+from sharp_server.api.admission import Admission
+from sharp_server.api.auth import Tokens, server_credentials, tls_context
 from sharp_server.api.guard import Guard
 from sharp_server.config.model import ConfigurationError, LimitsConfig, ServerConfig
 from sharp_server.context import ServerContext
-from sharp_server.http.app import HttpPort
+from sharp_server.http import HttpPort, make_app
 from sharp_server.runtime import logs, malloc, version
 from sharp_server.storage.data_folder import DataFolder, FolderInUseError
 from sharp_server.storage.interface import UnsupportedFormatError
@@ -93,9 +94,9 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
         loop.add_signal_handler(name, stop.set)
     server = grpc.aio.server(options=transport_options(config.limits))
     healthy = health.aio.HealthServicer()
-    guard = Guard(server, context.state, context.metrics, config.limits.streams, tokens)
-    _register(guard, context, healthy)
-    http = HttpPort(context.metrics.text, lambda: context.state.serving)
+    admission = Admission(context.state, config.limits.streams, tokens)
+    _register(Guard(server, context.metrics, admission), context, healthy)
+    http = HttpPort(make_app(context.http, admission), config, tls_context(config.trust))
     try:
         port = _bind(server, config, credentials)
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
@@ -117,7 +118,7 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
         await healthy.enter_graceful_shutdown()
         context.begin_stop()
         begun = loop.time()
-        await guard.drained(config.stop.grace_seconds)
+        await admission.drained(config.stop.grace_seconds)
         await server.stop(max(0.0, config.stop.grace_seconds - (loop.time() - begun)))
         return 0
     finally:

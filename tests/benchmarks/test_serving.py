@@ -31,6 +31,9 @@ def test_every_part_is_measured_printed_and_saved(tmp_path: Path) -> None:
     assert (taught["classes"], taught["target"]) == (100, 1.2) and taught["labels_taught_per_second"] > 0
     assert taught["prediction_p99_ratio"] > 0 and taught["p50_ratio_to_write"] > 0
     assert [call["calls"] for call in taught["calls"][:2]] == [10, 10]
+    watched = found["pages"]
+    assert (watched["pages"], watched["target"]) == (10, 1.1) and watched["states_read"] >= 10
+    assert watched["p99_ratio"] > 0 and all(state["requests"] > 0 for state in watched["states"])
     assert found["failures"] == 0 and found["settings"]["full_sizes"] is False
     for words in ("half of the idle maximum", "ours beside", "100 classes known", "failed requests: 0"):
         assert words in outcome.output

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import tempfile
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +54,26 @@ def test_the_short_form_keeps_every_promise_and_leaves_only_its_report(
     assert "promises held</dt><dd>6 of 6" in text and "mlp for 64" in text
     assert drawn.read_text(encoding="utf-8") in text
     assert not list(tmp_path.glob("sharp-demo-*"))
+
+
+def test_kept_it_serves_its_page_until_it_is_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    report = tmp_path / "report.html"
+
+    def look() -> None:
+        page = re.findall(r"http://127\.0\.0\.1:\d+/", capsys.readouterr().out)[-1]
+        with urllib.request.urlopen(page, timeout=30) as answer:
+            assert b"SHARP" in answer.read()
+        with urllib.request.urlopen(f"{page}api/learners/digits", timeout=30) as answer:
+            assert len(json.load(answer)["classes"]) == 3  # four were learned, one was forgotten
+        assert "promises held</dt><dd>5 of 5" in report.read_text(encoding="utf-8")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "wait", look)
+    assert command.main(["--episodes", "2", "--forget", "1", "--keep", "--report", str(report)]) == 0
+    assert "promises held</dt><dd>6 of 6" in report.read_text(encoding="utf-8")
 
 
 def test_a_broken_promise_is_exit_code_1(

@@ -24,6 +24,7 @@ from tests.server.running import Server
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("SECURITY.md")]
 ADDRESS = "localhost:50051"
+HTTP = "localhost:9464"
 ELSEWHERE = {"operations"}
 """Pages whose blocks need servers of their own: tests/docker/test_operations.py runs them."""
 SHOWN_ONLY = {"mermaid", "text", "proto"}
@@ -46,7 +47,7 @@ def test_every_code_block_of_the_page_runs(
     address = f"127.0.0.1:{server.port}"
     names: dict[str, object] = {"__name__": page.stem}
     for line, language, code in blocks(page):
-        code = code.replace(ADDRESS, address)
+        code = code.replace(ADDRESS, address).replace(HTTP, f"127.0.0.1:{server.http_port}")
         if language == "python":
             # Padded, so that a traceback names the line of the page.
             exec(compile("\n" * line + code, str(page), "exec"), names)

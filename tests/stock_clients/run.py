@@ -1,6 +1,7 @@
 """Stock clients against a real server: `python -m tests.stock_clients.run [--only NAME …] [--work FOLDER]`.
 
-Starts a server, teaches it digits, and lets tritonclient, grpc-requests and @grpc/grpc-js each predict some of them.
+Starts a server, teaches it digits, and lets tritonclient (gRPC and HTTP), grpc-requests and @grpc/grpc-js each predict
+some of them.
 Each client has an environment of its own in the work folder, made on the first run (which needs pip and npm). Exit code
 0 if all give the answers of `sharp_client`.
 """
@@ -21,8 +22,18 @@ from devtools.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-PACKAGES = {"tritonclient": ["tritonclient[grpc]"], "grpc-requests": ["grpc-requests"]}
-SCRIPTS = {"tritonclient": "open_inference.py", "grpc-requests": "by_reflection.py"}
+PACKAGES = {
+    "tritonclient": ["tritonclient[grpc]"],
+    "tritonclient-http": ["tritonclient[http]"],
+    "grpc-requests": ["grpc-requests"],
+}
+SCRIPTS = {
+    "tritonclient": "open_inference.py",
+    "tritonclient-http": "open_inference_rest.py",
+    "grpc-requests": "by_reflection.py",
+}
+OVER_HTTP = ("tritonclient-http",)
+SETTINGS = {"http.enabled": True, "http.port": 0}
 NODE_PACKAGES = ["@grpc/grpc-js", "@grpc/proto-loader"]
 NAMES = (*PACKAGES, "grpc-js")
 
@@ -37,13 +48,14 @@ def main(arguments: list[str]) -> int:
     names = options.only or NAMES
     commands = {name: prepare(name, options.work) for name in names}
     failed = False
-    with tempfile.TemporaryDirectory() as folder, ServerProcess(Path(folder)).start() as server:
+    with tempfile.TemporaryDirectory() as folder, ServerProcess(Path(folder), SETTINGS).start() as server:
         examples = Path(folder) / "examples.json"
         expected = teach(server.address, examples)
         for name, command in commands.items():
             started = time.monotonic()
             environment = {**os.environ, "NODE_PATH": str(options.work / "node" / "node_modules")}
-            words = [*command, server.address, "digits", str(examples)]
+            address = f"127.0.0.1:{server.http_port}" if name in OVER_HTTP else server.address
+            words = [*command, address, "digits", str(examples)]
             if name == "grpc-js":
                 words.append(str(ROOT / "proto"))
             done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)

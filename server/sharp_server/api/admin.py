@@ -18,17 +18,16 @@ from sharp.v1 import learner_admin_pb2 as pb
 from sharp.v1 import parked_pb2 as parked_pb
 from sharp.v1 import snapshot_pb2 as snap
 from sharp_server.api.decode import label_of
-from sharp_server.api.messages import learner_message, snapshot_message, status_message
+from sharp_server.api.messages import learner_message, parked_episode_message, snapshot_message, status_message
 from sharp_server.api.paging import page
 from sharp_server.api.server_status import ServerStatus
 from sharp_server.config.model import LimitsConfig
 from sharp_server.errors import RpcError
-from sharp_server.learners import events
 from sharp_server.learners.forgetting import Forgetting
 from sharp_server.learners.importing import Importing, Offer
 from sharp_server.learners.lifecycle import Lifecycle
 from sharp_server.learners.mailbox import Mailbox
-from sharp_server.learners.messages import labels_message, timestamp
+from sharp_server.learners.messages import labels_message
 from sharp_server.learners.parked_episodes import ParkedEpisodes
 from sharp_server.learners.registry import Registry
 from sharp_server.learners.restoring import Restoring
@@ -220,18 +219,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         kind = f"parked {served.uid}"
         chosen, token = page(served.backlog.parked(), lambda e: e.number, kind, request.page_size, request.page_token)
         return parked_pb.ListParkedEpisodesResponse(
-            episodes=[
-                parked_pb.ParkedEpisode(
-                    episode=episode.number,
-                    stream_id=episode.stream_name,
-                    parked=events.parked_message(episode),
-                    park_time=timestamp(episode.finished_at),
-                    examples=episode.examples,
-                    size_bytes=episode.bytes,
-                    classes=labels_message(events.labels_of(episode.classes)),
-                )
-                for episode in chosen
-            ],
+            episodes=[parked_episode_message(episode) for episode in chosen],
             next_page_token=token,
         )
 

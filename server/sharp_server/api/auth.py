@@ -74,20 +74,25 @@ class Tokens:
 
     def check(self, role: str, authorization: str | bytes | None) -> None:
         """Refuse a call whose token does not give it the role."""
-        self._reload()
         if not authorization:
             raise RpcError("TOKEN_MISSING", "the call needs a bearer token in the metadata key 'authorization'")
-        text = authorization.encode() if isinstance(authorization, str) else authorization
+        roles = self.roles(authorization)
+        if not roles:
+            raise RpcError("TOKEN_INVALID", "the token is not one that the server knows")
+        if role not in roles and role != ANY_ROLE:
+            raise RpcError("ROLE_MISSING", f"the call needs a token of the role {role}", role=role)
+
+    def roles(self, authorization: str | bytes | None) -> frozenset[str]:
+        """The roles that a token gives; none: it is not one that counts."""
+        self._reload()
+        text = authorization.encode() if isinstance(authorization, str) else authorization or b""
         scheme, _, token = text.partition(b" ")
         given = hashlib.sha256(token.strip()).digest()
         roles = set()
         for known_role, digest in self._digests:
             if hmac.compare_digest(digest, given):
                 roles.add(known_role)
-        if scheme.lower() != b"bearer" or not roles:
-            raise RpcError("TOKEN_INVALID", "the token is not one that the server knows")
-        if role not in roles and role != ANY_ROLE:
-            raise RpcError("ROLE_MISSING", f"the call needs a token of the role {role}", role=role)
+        return frozenset(roles) if scheme.lower() == b"bearer" else frozenset()
 
     def _reload(self) -> None:
         now = time.monotonic()
@@ -151,13 +156,16 @@ def server_credentials(trust: TrustConfig) -> grpc.ServerCredentials | None:
         authority = Path(trust.client_ca).read_bytes() if trust.client_ca else None
     except OSError as error:
         raise ConfigurationError(f"cannot read {error.filename} of the TLS settings: {error.strerror}") from None
-    _check_pem(trust)
+    tls_context(trust)  # gRPC would only say that the port can't be had
     return grpc.ssl_server_credentials([(key, chain)], authority, require_client_auth=authority is not None)
 
 
-def _check_pem(trust: TrustConfig) -> None:
-    """Refuse files that gRPC could not use: it would only say that the port can't be had."""
+def tls_context(trust: TrustConfig) -> ssl.SSLContext | None:
+    """The same for a port that is not gRPC's; refuses files that neither could use."""
+    if not trust.certificate:
+        return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(trust.certificate, trust.key, password=lambda: "")  # never ask at the terminal
     except ssl.SSLError as error:
@@ -170,3 +178,5 @@ def _check_pem(trust: TrustConfig) -> None:
             raise ConfigurationError(
                 f"{trust.client_ca} holds no certificate in PEM: {error.reason or error}"
             ) from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -1,14 +1,15 @@
-"""Learners, their status and snapshots as messages of sharp.v1."""
+"""Learners, their status, snapshots and parked episodes as messages of sharp.v1."""
 
 from __future__ import annotations
 
 import json
 import time
 
-from sharp.v1 import learner_pb2
+from sharp.v1 import learner_pb2, parked_pb2
 from sharp.v1 import snapshot_pb2 as pb
 from sharp_engine import ConfigError
 from sharp_engine.network.architecture import resolve_architecture
+from sharp_server.learners import events
 from sharp_server.learners.messages import (
     class_messages,
     duration,
@@ -19,7 +20,7 @@ from sharp_server.learners.messages import (
 )
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import KIND_MESSAGES, shown
-from sharp_server.storage.records import SnapshotRow
+from sharp_server.storage.records import EpisodeRow, SnapshotRow
 
 
 def status_message(served: ServedLearner, bytes_limit: int, layers: bool = True) -> learner_pb2.LearnerStatus:
@@ -120,4 +121,17 @@ def snapshot_message(row: SnapshotRow, learner: str) -> pb.Snapshot:
         sha256=row.sha256,
         note=row.note,
         damaged=bool(row.damaged),
+    )
+
+
+def parked_episode_message(episode: EpisodeRow) -> parked_pb2.ParkedEpisode:
+    """An episode that could not be learned."""
+    return parked_pb2.ParkedEpisode(
+        episode=episode.number,
+        stream_id=episode.stream_name,
+        parked=events.parked_message(episode),
+        park_time=timestamp(episode.finished_at),
+        examples=episode.examples,
+        size_bytes=episode.bytes,
+        classes=labels_message(events.labels_of(episode.classes)),
     )

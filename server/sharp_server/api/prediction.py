@@ -40,7 +40,7 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
         limits = self._limits
         top, memories, novelty = request.top_k, request.nearest_memories, request.novelty
         if top > limits.top_k or memories > limits.nearest_memories:
-            _refuse_results(top, limits)
+            refuse_results(top, limits)
         waited = decoding = 0.0
         if request.min_model_version > served.model.version:
             begun = asyncio.get_running_loop().time()
@@ -111,7 +111,8 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
                 task.cancel()
 
 
-def _refuse_results(top: int, limits: LimitsConfig) -> None:
+def refuse_results(top: int, limits: LimitsConfig) -> None:
+    """The refusal of more top classes or nearest memories than are given."""
     field, limit = ("top_k", limits.top_k) if top > limits.top_k else ("nearest_memories", limits.nearest_memories)
     raise RpcError("TOO_MANY_RESULTS", f"{field} may be {limit} at most", field=field, limit=limit, fields=(field,))
 

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 
 class ConfigurationError(ValueError):
@@ -48,27 +49,46 @@ class ListenConfig:
     @property
     def loopback(self) -> bool:
         """Whether only this machine can connect."""
-        return _is_loopback(self.host)
+        return is_loopback(self.host)
 
 
 @dataclass(frozen=True)
 class HttpConfig:
-    """The HTTP port, for monitoring."""
+    """The HTTP port: the page, the JSON API, the Open Inference Protocol over REST, metrics and health."""
 
-    enabled: bool = setting(True, "Whether to answer /metrics and /healthz.")
+    enabled: bool = setting(True, "Whether to listen for HTTP: the page, /api, /v2, /metrics and /healthz.")
     host: str = setting("", "Address of the HTTP port; empty: as listen.host.")
-    port: int = setting(9464, "Port of /metrics and /healthz; 0 takes a free one.")
+    port: int = setting(9464, "Port of HTTP; 0 takes a free one.")
+    connections: int = setting(256, "HTTP connections open at the same time.")
+    json_bytes: int = setting(1 << 20, "Bytes of a body in JSON; other bodies have limits.message_bytes.")
+    client_seconds: float = setting(
+        10.0, "How long a client may take to ask, and to take the next part of an answer; bodies: at least 32 KiB/s."
+    )
+    cors_origins: str = setting("", "Origins whose pages may ask, as https://name, with commas between; empty: none.")
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "http.port", self.port, "a port, or 0")
+        _at_least("http", self, 1, "connections")
+        _at_least("http", self, 1024, "json_bytes")
+        _at_least("http", self, 0.1, "client_seconds")
+        for origin in self.allowed_origins:
+            parts = urlsplit(origin)
+            right = parts.scheme in ("http", "https") and parts.netloc and origin == f"{parts.scheme}://{parts.netloc}"
+            _require(bool(right), "http.cors_origins", origin, "an origin such as https://name:port")
+
+    @property
+    def allowed_origins(self) -> tuple[str, ...]:
+        """The origins, one by one."""
+        return tuple(text.strip() for text in self.cors_origins.split(",") if text.strip())
 
     @property
     def loopback(self) -> bool:
         """Whether only this machine can connect, as far as this section says."""
-        return not self.enabled or not self.host or _is_loopback(self.host)
+        return not self.enabled or not self.host or is_loopback(self.host)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own, for itself alone."""
     if host in ("localhost", "ip6-localhost"):
         return True
     try:

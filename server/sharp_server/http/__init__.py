@@ -1,9 +1,11 @@
-"""The HTTP port: what monitoring and container platforms ask for.
+"""The HTTP port: metrics and health, the Open Inference Protocol over REST, a JSON API, and the page.
 
-It is an edge like `api`: it answers, and keeps nothing of what it reads. It must never do anything that gRPC's services
-could not do.
+It is an edge like `api`, and shares its admission, error table and decoders: routes check a request, call one operation
+and build the answer. It must never do anything that gRPC's services could not do, run blocking work on the event loop,
+or answer an error that is not in the table.
 """
 
-from sharp_server.http.app import HttpPort
+from sharp_server.http.app import HttpParts, make_app
+from sharp_server.http.port import HttpPort
 
-__all__ = ["HttpPort"]
+__all__ = ["HttpParts", "HttpPort", "make_app"]

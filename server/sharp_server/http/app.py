@@ -1,64 +1,139 @@
-"""The HTTP port: /metrics for Prometheus and /healthz for whoever starts containers. GET only, one answer, closed."""
+"""The app: every route behind the guard, the page, and the description of it all.
+
+Built once, from the operations that gRPC's services use too.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Callable
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.routing import Route
 
-_SECONDS = 5.0
-_MOST_CONNECTIONS = 64
+from sharp_server.api.admin import Operations
+from sharp_server.api.admission import Admission
+from sharp_server.api.decode import InputDecoder
+from sharp_server.api.open_inference import InferenceService
+from sharp_server.api.server_status import ServerStatus
+from sharp_server.config.model import ServerConfig
+from sharp_server.http.assets import asset_routes
+from sharp_server.http.guard import GuardedRoute, HttpGuard
+from sharp_server.http.headers import SecurityHeaders
+from sharp_server.http.routes import episodes, events, inference, learners, lessons, monitoring, predictions, snapshots
+from sharp_server.learners.lessons import Lessons
+from sharp_server.learners.registry import Registry
+from sharp_server.prediction.batcher import Batcher
+from sharp_server.runtime import version
+from sharp_server.runtime.metrics import Metrics
+from sharp_server.runtime.server_state import ServerState
+
+_DESCRIPTION = """\
+Learners, predictions, snapshots and events in JSON, and the Open Inference Protocol, on one port.
+
+Errors have one form everywhere, with the reasons of the gRPC services. Where the server asks for tokens, send
+`Authorization: Bearer …`; each route names the role that it needs. `/metrics` and `/healthz` need none."""
+
+_TAGS = [
+    {"name": "learners", "description": "Learners and their classes."},
+    {"name": "lessons", "description": "One labelled example is enough, and known at once."},
+    {"name": "predictions", "description": "What is this?"},
+    {"name": "snapshots", "description": "A learner as it was, in one file."},
+    {"name": "episodes", "description": "What could not be learned."},
+    {"name": "events", "description": "What happens, as it happens."},
+    {"name": "server", "description": "The server itself."},
+    {"name": "Open Inference Protocol", "description": "For clients that know nothing of this server."},
+]
+
+_ALLOWED_HEADERS = ("authorization", "content-type", "inference-header-content-length", "last-event-id")
 
 
-class HttpPort:
-    """A very small HTTP server; nothing that it reads is kept."""
+@dataclass(frozen=True)
+class HttpParts:
+    """What the routes use."""
 
-    def __init__(self, metrics: Callable[[], bytes], healthy: Callable[[], bool]) -> None:
-        self._metrics, self._healthy = metrics, healthy
-        self._server: asyncio.Server | None = None
-        self._open = 0
+    config: ServerConfig
+    state: ServerState
+    metrics: Metrics
+    registry: Registry
+    operations: Operations
+    status: ServerStatus
+    batcher: Batcher
+    decoder: InputDecoder
+    inference: InferenceService
+    lessons: Lessons
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the bound port."""
-        self._server = await asyncio.start_server(self._serve, host, port, limit=8192, reuse_port=False)
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
 
-    async def stop(self) -> None:
-        """Listen no more."""
-        if self._server is not None:
-            self._server.close()
+def make_app(parts: HttpParts, admission: Admission) -> FastAPI:
+    """The app."""
+    config, limits, state, registry = parts.config, parts.config.limits, parts.state, parts.registry
+    guard = HttpGuard(config, admission, parts.metrics)
+    app = FastAPI(
+        title="SHARP Serve",
+        version=version.version(),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    made = [
+        *monitoring.routers(guard, admission, parts.status),
+        *learners.routers(guard, limits, state, registry, parts.operations),
+        *lessons.routers(guard, state, registry, parts.decoder, parts.lessons),
+        *predictions.routers(guard, limits, registry, parts.batcher, parts.decoder),
+        *snapshots.routers(guard, admission, state, registry, parts.operations),
+        *episodes.routers(guard, state, registry, parts.operations),
+        *events.routers(guard, admission, limits, state, registry),
+        *inference.routers(guard, config.http.json_bytes, state, registry, parts.inference),
+    ]
+    for router in made:
+        app.include_router(router)
+    description = _described(app, made)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
-        try:
-            if self._open <= _MOST_CONNECTIONS:
-                async with asyncio.timeout(_SECONDS):
-                    request = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._answer(request))
-                    await writer.drain()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # a client that does not speak HTTP, or not in time
-        finally:
-            self._open -= 1
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+    def openapi(request: Request) -> Response:
+        return Response(description, media_type="application/json")
 
-    def _answer(self, request: bytes) -> bytes:
-        parts = request.split(b"\r\n", 1)[0].split(b" ")
-        method, path = (parts[0], parts[1].split(b"?")[0]) if len(parts) == 3 else (b"", b"")
-        kind = "text/plain; charset=utf-8"
-        if method not in (b"GET", b"HEAD"):
-            status, body = "405 Method Not Allowed", b"only GET\n"
-        elif path == b"/metrics":
-            status, body, kind = "200 OK", self._metrics(), CONTENT_TYPE_LATEST
-        elif path == b"/healthz":
-            healthy = self._healthy()
-            status, body = ("200 OK", b"ok\n") if healthy else ("503 Service Unavailable", b"not ready\n")
-        else:
-            status, body = "404 Not Found", b"/metrics or /healthz\n"
-        head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        return head.encode() + (b"" if method == b"HEAD" else body)
+    plain = {
+        **monitoring.plain_routes(parts.metrics, state),
+        **asset_routes(),
+        "/openapi.json": openapi,
+    }
+    for path, answer in plain.items():
+        app.router.routes.append(Route(path, guard.plain(answer, path), methods=["GET"]))
+    app.add_exception_handler(HTTPException, guard.unrouted)
+    if config.http.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=config.http.allowed_origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=_ALLOWED_HEADERS,
+        )
+    app.add_middleware(SecurityHeaders)
+    return app
+
+
+def _described(app: FastAPI, routers: Sequence[APIRouter]) -> bytes:
+    """The description in OpenAPI, with the role that each route needs."""
+    document = get_openapi(
+        title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes, tags=_TAGS
+    )
+    schemas: dict[str, Any] = document["components"]["schemas"]
+    infer = inference.InferRequest.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= {**infer.pop("$defs"), "InferRequest": infer}
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for route in (route for router in routers for route in router.routes):
+        assert isinstance(route, GuardedRoute)
+        for method in route.methods or ():
+            operation = document["paths"][route.path_format][method.lower()]
+            operation["x-role"] = route.role
+            if route.role is not None:
+                operation["security"] = [{"token": []}]
+    return json.dumps(document, separators=(",", ":")).encode()

@@ -19,6 +19,7 @@ from sharp_server.errors import RpcError
 from sharp_server.learners import events
 from sharp_server.learners.backlog import Backlog
 from sharp_server.learners.class_ordinals import ClassOrdinals
+from sharp_server.learners.event_log import EventLog
 from sharp_server.learners.inputs import InputSpec
 from sharp_server.learners.mailbox import Mailbox
 from sharp_server.learners.settings import teaching_refusal
@@ -56,6 +57,7 @@ class ServedLearner:
         self.classes = ClassOrdinals(row.next_class)
         self.backlog = Backlog()
         self.ingested, self.trained, self.predicted = Rate(), Rate(), Rate()
+        self.event_log = EventLog()
         self.files = asyncio.Lock()
         """Held while the serving version is copied, and while a class is forgotten: no copy brings it back."""
         self._input_shape: tuple[int, ...] | None = tuple(json.loads(row.input_shape)) if row.input_shape else None
@@ -68,6 +70,7 @@ class ServedLearner:
         self._segmentation_epoch = 0
         self._changing = False
         self._deleted = False
+        self._revision = 0
         self._episode: EpisodeRow | None = None
         self._progress: episode_pb2.Progress | None = None
         self._phase_layers: tuple[LayerSummary, ...] | None = None
@@ -130,6 +133,7 @@ class ServedLearner:
     def forget_class(self, label: Label) -> int | None:
         """A class is about to leave the journal: batches after it bring a new one. Gives the ordinal it had."""
         self._segmentation_epoch += 1
+        self.event_log.clear()
         return self.classes.forget(label)
 
     # ---- versions ---------------------------------------------------------------------------------------------------
@@ -397,13 +401,20 @@ class ServedLearner:
 
     def emit(self, event: episode_pb2.EpisodeEvent, stream: int) -> None:
         """Send an event to the producer of that stream and to everyone who watches."""
+        self.event_log.add(event)
         producer = self._producers.get(stream)
         if producer is not None:
             producer.mailbox.put(event)
         for mailbox in self._watchers:
             mailbox.put(event)
 
+    @property
+    def revision(self) -> int:
+        """Rises with every change of the status: what was written of an older one is out of date."""
+        return self._revision
+
     def notify(self) -> None:
         """Let watchers look at the status again."""
+        self._revision += 1
         for mailbox in self._watchers:
             mailbox.wake()

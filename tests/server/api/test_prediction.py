@@ -246,7 +246,7 @@ def test_reflection_lists_every_service(pets: Server) -> None:
                      "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}  # fmt: skip
 
 
-def test_the_http_port_has_metrics_and_health_and_nothing_else(pets: Server) -> None:
+def test_the_http_port_has_metrics_and_health_and_no_files(pets: Server) -> None:
     text = _http(pets, "/metrics")
     for name in ("sharp_requests_total", "sharp_prediction_queue_seconds_bucket", "sharp_compute_seconds_bucket",
                  "sharp_examples_learned_total", "sharp_episodes", "sharp_lag_seconds", "sharp_model_version",
