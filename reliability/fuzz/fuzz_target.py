@@ -7,6 +7,7 @@ durable that were acknowledged and not learned yet, must be the same before and 
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +19,7 @@ from devtools.server_process import ONE_THREAD, ServerProcess
 from reliability.fuzz import seeds
 from reliability.fuzz.methods import Method, offered
 from reliability.fuzz.snapshots import Parts
-from sharp_client import Client, LearnerNotFoundError
+from sharp_client import Client, LearnerNotFoundError, LearnStream, OpenEpisodeWarning
 
 PLANTED = (seeds.PLANTED, "pictures")
 _WAIT = 120.0
@@ -81,7 +82,7 @@ class FuzzTarget:
 
     def _plant(self) -> None:
         self._teach(seeds.PLANTED)
-        with self.client.learn(seeds.PLANTED, stream_id=_KEPT) as stream:
+        with self._kept_stream() as stream:
             for _ in range(3):
                 stream.send(seeds.examples(), [i % 2 for i in range(16)])
             stream.flush()
@@ -91,6 +92,14 @@ class FuzzTarget:
         file = self.folder / "good.safetensors"
         self.client.export_snapshot(seeds.VICTIM, file)
         self.parts = Parts(file)
+
+    @contextlib.contextmanager
+    def _kept_stream(self) -> Iterator[LearnStream]:
+        """A stream whose examples stay open on purpose."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OpenEpisodeWarning)
+            with self.client.learn(seeds.PLANTED, stream_id=_KEPT) as stream:
+                yield stream
 
     def _teach(self, name: str, x: Any = None) -> None:
         self.client.create_learner(name, overrides=seeds.SMALL, seed=1)
@@ -110,7 +119,7 @@ class FuzzTarget:
                 "distances": answer.distances.tolist(),
                 "model_version": answer.model_version,
             }
-        with self.client.learn(seeds.PLANTED, stream_id=_KEPT) as stream:
+        with self._kept_stream() as stream:
             found["durable"], found["open_examples"] = stream.opened.last_durable_sequence, stream.opened.open_examples
         return found
 

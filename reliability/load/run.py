@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.errors import BenchmarkError
 from benchmarks.reporting.runner import ReportProgress, silently
 from benchmarks.serving.bench import images_of, payload, teach_all
-from benchmarks.serving.options import Sizes
+from benchmarks.serving.options import ServingOptions, Sizes
 from benchmarks.serving.processes import LoadGenerator, MeasuredServer, Program, choose_cores
 from reliability.load.background_load import BackgroundLoad
 from reliability.load.result import PREDICT, PREDICT_IDLE, LoadOptions, LoadResult, Slice
@@ -40,7 +40,7 @@ def run(options: LoadOptions, progress: ReportProgress = silently) -> LoadResult
         ):
             progress("teaching", 0.0, 60.0 * options.minutes)
             with Client(server.address) as client:
-                teach_all(client, images, sizes)
+                teach_all(client, images, ServingOptions(sizes=sizes))
             server.settle()
             order = {"payload": payload(images, 1), "address": server.address}
             with (
