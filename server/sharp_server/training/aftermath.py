@@ -18,7 +18,7 @@ from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
-from sharp_server.training.protocol import Died, Failed, Learned, Outcome, Stopped
+from sharp_server.training.protocol import Died, Failed, Learned, Outcome, Stopped, Yielded
 from sharp_server.training.publisher import Publisher
 from sharp_server.training.trainee import Trainee
 from sharp_server.training.turn import TrainingTurn
@@ -55,7 +55,7 @@ class Aftermath:
         if isinstance(outcome, Learned):
             await self._learned(turn, outcome)
             return 0.0
-        if isinstance(outcome, Stopped) or turn.paused or stopping:
+        if isinstance(outcome, Stopped | Yielded) or turn.paused or stopping:
             return 0.0
         if isinstance(outcome, Failed) and outcome.reason == "DISK_FULL":
             return await self._no_room(turn)
