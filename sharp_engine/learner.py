@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -596,6 +597,22 @@ class Learner:
             pending_examples=self.pending_examples,
             phases_done=None if self.running is None else self.running.phases_done,
         )
+
+    def quality(self) -> Any:
+        """Stand-in."""
+        from sharp_engine import standin
+
+        return standin.quality(self)
+
+    def rename_class(self, old: Label, new: Label) -> None:
+        """Stand-in."""
+        from sharp_engine import standin
+
+        standin.rename(self, old, new)
+
+    def merge_classes(self, source: Label, target: Label) -> None:
+        """Stand-in."""
+        self.forget(source)
 
     def save(self, path: str | os.PathLike[str], *, pending: bool = True) -> None:
         """Write a snapshot, complete or not at all. `pending` includes raw examples that are not learned yet."""

@@ -3,13 +3,13 @@
 SharpError
 ├── AuthenticationError        TokenMissing, TokenInvalid, RoleMissing
 ├── NotFoundError              LearnerNotFound, SnapshotNotFound, EpisodeNotFound, ClassNotFound, VersionNotFound
-├── ConflictError              LearnerExists, LearnerBusy, SequenceGap, StreamTakenOver
+├── ConflictError              LearnerExists, ClassExists, LearnerBusy, SequenceGap, StreamTakenOver
 ├── InvalidArgumentError       FieldInvalid, UnexpectedMessage, NameInvalid, ConfigInvalid, ShapeMismatch,
 │   (also a ValueError)        DtypeUnsupported, TensorSizeMismatch, NonFiniteValues, LabelCountMismatch,
 │                              LabelKindMismatch, LabelInvalid, ImageMalformed, ImageTooLarge, SnapshotMalformed,
 │                              ChecksumMismatch, PageTokenInvalid
 ├── PreconditionError          NothingLearned, BackboneNeeded, BoundariesMismatch, EpisodeNotParked,
-│                              SnapshotIncompatible, SnapshotFormatUnsupported, SnapshotInUse
+│                              SnapshotIncompatible, SnapshotFormatUnsupported, SnapshotInUse, NothingToUndo
 ├── ExhaustedError             JournalFull, EpisodeTooLarge, QueueFull, TooManyStreams, DiskFull, TooManyLearners,
 │                              TooManyClasses, TooManyExamples, TooManyResults, TooManySnapshots, SnapshotTooLarge
 │   └── MessageTooLargeError   one message over the transport's limit

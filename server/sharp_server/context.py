@@ -27,10 +27,12 @@ from sharp_server.learners.inputs import Examples
 from sharp_server.learners.lifecycle import Lifecycle
 from sharp_server.learners.parked_episodes import ParkedEpisodes
 from sharp_server.learners.registry import Registry
+from sharp_server.learners.relabelling import ClassRelabelling
 from sharp_server.learners.restoring import Restoring
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.snapshots import Snapshots
 from sharp_server.learners.startup import StartUp
+from sharp_server.learners.versions import Versions
 from sharp_server.prediction.batcher import Batcher
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.server_state import ServerState
@@ -68,12 +70,14 @@ class ServerContext:
             publisher,
             thread,
             metrics,
-            lambda report, summary: events.statistics(report, summary).SerializeToString(),
+            lambda *learned: events.statistics(*learned).SerializeToString(),
         )
         self._scheduler = scheduler = Scheduler(config, folder, storage, registry, aftermath, trainer, metrics)
         damage = DamageLog(storage, metrics)
         forgetting = Forgetting(config, folder, storage, publisher, scheduler, thread, metrics)
         restoring = Restoring(folder, storage, publisher, scheduler, forgetting, damage, thread)
+        relabelling = ClassRelabelling(folder, storage, publisher, scheduler, forgetting, thread)
+        versions = Versions(storage, restoring)
         lifecycle = Lifecycle(config, folder, storage, registry, scheduler, batcher, thread)
         snapshots = Snapshots(limits, folder, storage, damage, thread)
         importing = Importing(config, folder, state, registry, lifecycle, restoring, snapshots, thread)
@@ -88,7 +92,7 @@ class ServerContext:
             return examples, labels_of(batch.labels, served.label_kind, len(examples.x))
 
         tools = SessionTools(limits, storage, metrics, threads, decode, scheduler.wake)
-        operations = Operations(lifecycle, forgetting, restoring, snapshots, importing, parked)
+        operations = Operations(lifecycle, forgetting, relabelling, restoring, versions, snapshots, importing, parked)
         status = ServerStatus(config, folder, state, storage, registry, scheduler, trainer)
         self.learning = LearningService(limits, state, registry, lifecycle, storage, tools)
         self.prediction = PredictionService(limits, state, registry, batcher, decoder)

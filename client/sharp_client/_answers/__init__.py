@@ -29,6 +29,13 @@ from .learners import (
     OpenedStream,
     Throughput,
 )
+from .quality import (
+    ClassFall,
+    ClassQuality,
+    Confusion,
+    Quality,
+    QualityReport,
+)
 from .server import (
     CorruptionEvent,
     ServerLimits,
@@ -46,11 +53,19 @@ from .statistics import (
     MemoryStatistics,
     RankCount,
 )
+from .versions import (
+    MergedClasses,
+    RenamedClass,
+    UndoneVersion,
+)
 
 __all__ = [
     "Answer",
     "Backlog",
+    "ClassFall",
+    "ClassQuality",
     "ClassSummary",
+    "Confusion",
     "CorruptionEvent",
     "DeletedLearner",
     "DeletedSnapshot",
@@ -70,10 +85,14 @@ __all__ = [
     "LearnerStatus",
     "LearnerUpdate",
     "MemoryStatistics",
+    "MergedClasses",
     "OpenedStream",
     "ParkedEpisode",
     "Progress",
+    "Quality",
+    "QualityReport",
     "RankCount",
+    "RenamedClass",
     "RestoredSnapshot",
     "RetriedEpisode",
     "ServerLimits",
@@ -81,4 +100,5 @@ __all__ = [
     "Snapshot",
     "Throughput",
     "TrainerStatus",
+    "UndoneVersion",
 ]

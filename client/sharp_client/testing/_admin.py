@@ -21,12 +21,13 @@ from .._reasons import (
 )
 from ._learner import Episode, FakeLearner
 from ._refusals import refuse
+from ._versions import VersionMethods
 
 CHUNK_BYTES = 2**16
 """Bytes of one part of an exported file."""
 
 
-class AdminMethods:
+class AdminMethods(VersionMethods):
     """What an operator can do."""
 
     learners: dict[str, FakeLearner]
@@ -72,13 +73,12 @@ class AdminMethods:
             raise refuse(ClassNotFoundError, f"{learner.name} does not know {label!r}", label=label)
         known = learner.classes.pop(label, None)
         learner.forgotten.add(label)
-        learner.model_version += known is not None
         holding = [found for found, _ in learner.snapshots.values() if label in decode_labels(found.classes)]
         delete = request.older_snapshots == learner_admin_pb2.OLDER_SNAPSHOTS_DELETE
         for snapshot in holding if delete else ():
             del learner.snapshots[snapshot.id]
         if known is not None:
-            learner.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
+            learner.new_version("forgotten")
         return learner_admin_pb2.ForgetClassResponse(
             model_version=learner.model_version,
             ltm_entries=int(known is not None),

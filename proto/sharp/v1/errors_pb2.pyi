@@ -54,9 +54,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     CLASS_NOT_FOUND: _ErrorReason.ValueType  # 13
     """The learner has never met that class. {label}"""
     VERSION_NOT_FOUND: _ErrorReason.ValueType  # 14
-    """The Open Inference Protocol asked for a model version that is not the one being served. {version, serving}"""
+    """A model version was named that is not the one being served. {version, serving}"""
     LEARNER_EXISTS: _ErrorReason.ValueType  # 15
     """A learner of that name is there already."""
+    CLASS_EXISTS: _ErrorReason.ValueType  # 17
+    """A class of that name is there already. {label}"""
     FIELD_INVALID: _ErrorReason.ValueType  # 20
     """A field is missing or out of its range; BadRequest says which. {field}"""
     UNEXPECTED_MESSAGE: _ErrorReason.ValueType  # 21
@@ -107,6 +109,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The snapshot is of a format that this server can't read. {format, newest}"""
     SNAPSHOT_IN_USE: _ErrorReason.ValueType  # 46
     """The learner would start from this snapshot after a crash, so it can't be deleted. {snapshot}"""
+    NOTHING_TO_UNDO: _ErrorReason.ValueType  # 49
+    """There is no version before the one that serves, or its snapshot is no longer kept. {version}"""
     SEQUENCE_GAP: _ErrorReason.ValueType  # 50
     """A sequence number was left out. Open the stream again and continue after its last durable number. {expected, found}"""
     STREAM_TAKEN_OVER: _ErrorReason.ValueType  # 51
@@ -170,9 +174,11 @@ EPISODE_NOT_FOUND: ErrorReason.ValueType  # 12
 CLASS_NOT_FOUND: ErrorReason.ValueType  # 13
 """The learner has never met that class. {label}"""
 VERSION_NOT_FOUND: ErrorReason.ValueType  # 14
-"""The Open Inference Protocol asked for a model version that is not the one being served. {version, serving}"""
+"""A model version was named that is not the one being served. {version, serving}"""
 LEARNER_EXISTS: ErrorReason.ValueType  # 15
 """A learner of that name is there already."""
+CLASS_EXISTS: ErrorReason.ValueType  # 17
+"""A class of that name is there already. {label}"""
 FIELD_INVALID: ErrorReason.ValueType  # 20
 """A field is missing or out of its range; BadRequest says which. {field}"""
 UNEXPECTED_MESSAGE: ErrorReason.ValueType  # 21
@@ -223,6 +229,8 @@ SNAPSHOT_FORMAT_UNSUPPORTED: ErrorReason.ValueType  # 45
 """The snapshot is of a format that this server can't read. {format, newest}"""
 SNAPSHOT_IN_USE: ErrorReason.ValueType  # 46
 """The learner would start from this snapshot after a crash, so it can't be deleted. {snapshot}"""
+NOTHING_TO_UNDO: ErrorReason.ValueType  # 49
+"""There is no version before the one that serves, or its snapshot is no longer kept. {version}"""
 SEQUENCE_GAP: ErrorReason.ValueType  # 50
 """A sequence number was left out. Open the stream again and continue after its last durable number. {expected, found}"""
 STREAM_TAKEN_OVER: ErrorReason.ValueType  # 51

@@ -172,6 +172,20 @@ class TrainerConfig:
 
 
 @dataclass(frozen=True)
+class QualityConfig:
+    """What is told about how good versions are."""
+
+    fall_points: float = setting(5.0, "A class that lost more points than this, and not by chance, is warned about.")
+    versions: int = setting(100, "Newest versions per learner whose figures are kept.")
+    metric_classes: int = setting(20, "Classes per learner, worst first, with an accuracy of their own in the metrics.")
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.fall_points <= 100, "quality.fall_points", self.fall_points, "0 to 100")
+        _at_least("quality", self, 2, "versions")
+        _at_least("quality", self, 0, "metric_classes")
+
+
+@dataclass(frozen=True)
 class PredictorConfig:
     """Where predictions are computed."""
 
@@ -220,6 +234,7 @@ class ServerConfig:
     batching: BatchingConfig = field(default_factory=BatchingConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     predictor: PredictorConfig = field(default_factory=PredictorConfig)
+    quality: QualityConfig = field(default_factory=QualityConfig)
     stop: StopConfig = field(default_factory=StopConfig)
     log: LogConfig = field(default_factory=LogConfig)
 

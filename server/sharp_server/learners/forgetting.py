@@ -144,8 +144,14 @@ class Forgetting:
     ) -> tuple[list[SnapshotRow], list[SnapshotRow]]:
         """Snapshots that still hold the class, and those that were deleted for it."""
         newest = (await self._storage.forgotten(served.id)).get(text, 0)
+        older = await self._storage.older_names(served.id, text)
+        bounds = {label: newest, **{json.loads(name): last for name, last in older.items()}}
         rows = await self._storage.snapshots(served.id)
-        holding = [row for row in rows if row.id <= newest and label in json.loads(row.classes)]
+        holding = [
+            row
+            for row in rows
+            if any(row.id <= last and name in json.loads(row.classes) for name, last in bounds.items())
+        ]
         if not (delete and holding):
             return holding, []
         names = [row.name for row in holding]

@@ -116,6 +116,11 @@ class ServedLearner:
         self._segmentation_epoch += 1
         return self.classes.forget(label)
 
+    def relabel_class(self, old: Label, new: Label, merge: bool) -> None:
+        """A class is about to be renamed or merged in the journal: batches after it go by the new names."""
+        self._segmentation_epoch += 1
+        self.classes.relabel(old, new, merge)
+
     # ---- versions ---------------------------------------------------------------------------------------------------
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sharp_engine import Label, Learner, NothingLearnedError, Predictor, SnapshotError
 from sharp_server.errors import RpcError
+from sharp_server.prediction.quality import QualityReport
 from sharp_server.prediction.summary import Summary, summarize
 from sharp_server.storage.data_folder import sha256_of
 
@@ -24,6 +25,9 @@ class Model:
     """Absent if no class is known, yet or any more."""
     summary: Summary | None = None
     """Absent where there is nothing to answer from: nothing was learned, or no snapshot is sound."""
+
+    quality: QualityReport = QualityReport()
+    """How good it is, beside the version before."""
 
     @property
     def episodes(self) -> int:

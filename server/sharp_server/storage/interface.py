@@ -27,8 +27,11 @@ from sharp_server.storage.records import (
     NewSnapshot,
     NewVersion,
     Published,
+    QualityRow,
+    Relabelling,
     SnapshotRow,
     StreamRow,
+    VersionRow,
 )
 
 
@@ -185,12 +188,36 @@ class Storage(Protocol):
         """Remove a class (label as JSON) from everything not learned yet, and remember that it was forgotten."""
         ...
 
+    def relabel(self, change: Relabelling) -> asyncio.Future[int]:
+        """Give a class another name, or make it part of another, in everything not learned yet, and remember what it
+        was called: forgetting it reaches its older names too. Gives the examples that changed.
+        """
+        ...
+
+    async def older_names(self, learner: int, label: str) -> dict[str, int]:
+        """What a class was called before (labels as JSON) → id of the newest snapshot that may hold it as that."""
+        ...
+
     # ---- versions and snapshots -------------------------------------------------------------------------------------
 
     def publish(
-        self, version: NewVersion, forget: str | None = None, remember: Sequence[str] = ()
+        self,
+        version: NewVersion,
+        forget: str | None = None,
+        remember: Sequence[str] = (),
+        relabel: Relabelling | None = None,
     ) -> asyncio.Future[Published]:
-        """Record a version with its snapshot; in the same transaction a class may be forgotten, others come back."""
+        """Record a version with its snapshot; in the same transaction a class may be forgotten or renamed or merged,
+        and others come back.
+        """
+        ...
+
+    async def version(self, learner: int, version: int) -> VersionRow | None:
+        """One version, if there was one of that number."""
+        ...
+
+    async def qualities(self, learner: int) -> list[QualityRow]:
+        """How good the newest versions are, newest first."""
         ...
 
     async def episodes_learned(self, learner: int) -> int:

@@ -178,10 +178,16 @@ class NewVersion:
 
     snapshot: NewSnapshot
     cause: str
-    """learned, forgotten, restored, damaged."""
+    """learned, forgotten, restored, damaged, renamed, merged, undone."""
     keep: int
     """Automatic snapshots to keep."""
     episode: int | None = None
+    quality: str | None = None
+    """How good it is, JSON; absent: not measured."""
+    keep_qualities: int = 100
+    """Versions whose quality is kept."""
+    holds: int | None = None
+    """Of an undone version: the one that came back."""
 
     @property
     def version(self) -> int:
@@ -195,6 +201,36 @@ class NewVersion:
 
 
 @dataclass(frozen=True)
+class VersionRow:
+    """A version as it is on disk."""
+
+    version: int
+    created: float
+    cause: str
+    holds: int | None
+
+
+@dataclass(frozen=True)
+class QualityRow:
+    """How good a version is."""
+
+    version: int
+    created: float
+    quality: str
+    """JSON."""
+
+
+@dataclass(frozen=True)
+class Relabelling:
+    """A class (label as JSON) that gets another name, or becomes part of the class that has it."""
+
+    learner: int
+    old: str
+    new: str
+    merge: bool
+
+
+@dataclass(frozen=True)
 class Published:
     """What recording a version came to."""
 
@@ -202,6 +238,8 @@ class Published:
     """Names of older automatic snapshots whose files are to be deleted."""
     forgotten: Forgotten | None = None
     """What was removed with a class that was forgotten in the same transaction."""
+    relabelled: int = 0
+    """Examples that are not learned yet and got another class in the same transaction."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from sharp_engine import EpisodeReport
 from sharp_server.config.model import TrainerConfig
+from sharp_server.prediction.quality import QualityReport
 from sharp_server.prediction.summary import Summary
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.threads import BackgroundThread
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 _LONGEST_PAUSE = 30.0
 """Seconds between two tries to find room on a full disk, at most."""
 
-Statistics = Callable[[EpisodeReport, Summary], bytes]
+Statistics = Callable[[EpisodeReport, Summary, QualityReport], bytes]
 """What the journal keeps about learning an episode, as a message of the wire."""
 
 
@@ -63,9 +64,10 @@ class Aftermath:
 
     async def _learned(self, turn: TrainingTurn, outcome: Learned) -> None:
         trainee, report = turn.trainee, outcome.report
-        statistics = self._statistics(report, outcome.summary)
+        quality = self._publisher.compared(trainee, outcome.quality)
+        statistics = self._statistics(report, outcome.summary, quality)
         learned = await self._publisher.publish_trained(
-            trainee, turn.episode, turn.snapshot, outcome.summary, statistics
+            trainee, turn.episode, turn.snapshot, outcome.summary, quality, statistics
         )
         trainee.update_episode(learned)
         self._full_disks.pop(trainee, None)

@@ -21,6 +21,7 @@ import sharp_engine as engine
 from sharp_engine import Label, Learner, Progress
 from sharp_server.config.model import TrainerConfig
 from sharp_server.errors import disk_is_full, redact
+from sharp_server.prediction.quality import quality_of
 from sharp_server.prediction.summary import summarize, summarize_layers
 from sharp_server.runtime import malloc
 from sharp_server.storage.data_folder import SUFFIX, sha256_of, sync_folder
@@ -136,7 +137,7 @@ class Trainer:
             observer.say_started(0, learner.config.training.phases)  # also of an episode that was refused at once
         learner.reconfigure(without_paths(learner.config))
         learner.save(job.out, pending=False)
-        return Learned(job.episode, report, summarize(learner))
+        return Learned(job.episode, report, summarize(learner), quality_of(learner))
 
     def _end_slice(self, job: Job, learner: Learner, progress: Progress, on_disk: bool) -> None:
         """At the end of a phase: leave the episode if asked to, unless it is nearly done or would lose the phase."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharp_engine import EpisodeReport, Label, LearnerConfig
+from sharp_server.prediction.quality import Quality
 from sharp_server.prediction.summary import LayerSummary, Summary
 
 
@@ -139,6 +140,7 @@ class Learned:
     episode: int
     report: EpisodeReport
     summary: Summary
+    quality: Quality | None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from sharp_engine import Learner
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import disk_is_full
 from sharp_server.prediction.model import Model, model_of
+from sharp_server.prediction.quality import MeasuredVersion, Quality, QualityReport, compare, quality_of
 from sharp_server.prediction.summary import Summary
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder, new_name, sha256_of
@@ -27,6 +28,9 @@ from sharp_server.storage.records import EpisodeRow, NewSnapshot, NewVersion, Pu
 from sharp_server.training.trainee import Trainee
 
 log = logging.getLogger(__name__)
+
+_WARNED = 10
+"""Classes that got worse and are named in the log, per version."""
 
 T = TypeVar("T")
 
@@ -41,13 +45,20 @@ class Publisher:
         self._config, self._folder, self._storage, self._thread = config, folder, storage, thread
 
     async def publish_trained(
-        self, trainee: Trainee, episode: EpisodeRow, name: str, summary: Summary, statistics: bytes
+        self,
+        trainee: Trainee,
+        episode: EpisodeRow,
+        name: str,
+        summary: Summary,
+        quality: QualityReport,
+        statistics: bytes,
     ) -> EpisodeRow:
         """Serve what the trainer made of an episode, and left as the file of that name; gives the learned episode."""
         device, version = self._config.predictor.device, trainee.model.version + 1
 
         def load(path: Path) -> Model:
-            return model_of(Learner.load(path, device=device), version, summary)  # checks the file's own digest
+            model = model_of(Learner.load(path, device=device), version, summary)  # checks the file's own digest
+            return replace(model, quality=quality)
 
         async def record(new: NewVersion) -> Published:
             learned = replace(new, episode=episode.number)
@@ -72,9 +83,15 @@ class Publisher:
 
         def save(path: Path) -> Model:
             learner.save(path, pending=False)
-            return model_of(learner, version)
+            quality = self.compared(trainee, quality_of(learner))
+            return replace(model_of(learner, version), quality=quality)
 
         return await self._publish(trainee, new_name(version), cause, save, record)
+
+    def compared(self, trainee: Trainee, quality: Quality | None) -> QualityReport:
+        """The version that is about to serve, beside the one that serves."""
+        now = None if quality is None else MeasuredVersion(trainee.model.version + 1, time.time(), quality)
+        return compare(now, trainee.model.quality.now, self._config.quality.fall_points)
 
     async def _publish(
         self, trainee: Trainee, name: str, cause: str, prepare: Callable[[Path], Model], record: Record
@@ -97,11 +114,21 @@ class Publisher:
                 size=size,
                 sha256=digest,
             )
-            published = await record(NewVersion(snapshot, cause, self._config.data.automatic_snapshots))
+            measured = model.quality.now
+            published = await record(
+                NewVersion(
+                    snapshot,
+                    cause,
+                    self._config.data.automatic_snapshots,
+                    quality=None if measured is None else measured.quality.to_json(),
+                    keep_qualities=self._config.quality.versions,
+                )
+            )
         except BaseException:
             await asyncio.shield(self._thread.run_in_thread(path.unlink, missing_ok=True))
             raise
         trainee.serve(model, (name, digest))
+        _warn(trainee.name, model)
         await self._thread.run_in_thread(self._folder.delete_snapshots, trainee.uid, list(published.replaced))
         return published
 
@@ -123,3 +150,13 @@ class Publisher:
                 if not disk_is_full(error):
                     raise
                 await asyncio.sleep(self._config.trainer.retry_seconds)
+
+
+def _warn(learner: str, model: Model) -> None:
+    """Name the classes that got worse."""
+    for fall in model.quality.fallen[:_WARNED]:
+        before, now = fall.before, fall.now
+        log.warning(
+            "%s: version %d answers %r worse: %d of %d held-out examples right, before %d of %d",
+            *(learner, model.version, str(now.label)[:80], now.right, now.examples, before.right, before.examples),
+        )

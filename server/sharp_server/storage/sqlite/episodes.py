@@ -14,18 +14,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from sharp_server.errors import RpcError
-from sharp_server.storage.records import EpisodeRow, Forgotten, NewVersion, Published
-from sharp_server.storage.sqlite import learners, schema
+from sharp_server.storage.records import EpisodeRow, Forgotten, NewVersion, Published, Relabelling
+from sharp_server.storage.sqlite import classes, learners, schema
 from sharp_server.storage.sqlite.streams import episodes_where, label_texts
 
 
 def publish(
-    connection: sqlite3.Connection, version: NewVersion, forgotten: str | None, back: Sequence[str]
+    connection: sqlite3.Connection,
+    version: NewVersion,
+    forgotten: str | None,
+    back: Sequence[str],
+    relabelling: Relabelling | None = None,
 ) -> Published:
-    """Record a version; in the same transaction a class is forgotten, and others come back, where asked for."""
+    """Record a version; in the same transaction a class is forgotten, renamed or merged, others come back, if asked."""
     removed = forget(connection, version.snapshot.learner, forgotten) if forgotten is not None else None
+    relabelled = classes.relabel(connection, relabelling) if relabelling is not None else 0
     learners.remember(connection, version.snapshot.learner, back)
-    return Published(learners.publish(connection, version), removed)
+    return Published(learners.publish(connection, version), removed, relabelled)
 
 
 def learned(connection: sqlite3.Connection, episode: int, version: NewVersion, statistics: bytes) -> Published:
@@ -127,6 +132,7 @@ def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotte
         "INSERT INTO forgotten VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET snapshots_before = excluded.snapshots_before",
         (learner, label, newest[0]),
     )
+    classes.forget_older_names(connection, learner, label)
     if row is None:
         return Forgotten(0, 0, 0, ())
     removed, nbytes, opened, touched = _remove(connection, learner, row[0])
@@ -140,10 +146,10 @@ def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotte
             "SELECT e.y FROM examples e JOIN batch_slices p ON p.id = e.batch_slice WHERE p.episode = ?", (episode,)
         )
         labels = [np.frombuffer(y, np.int32) for (y,) in slices]
-        classes = label_texts(connection, learner, np.concatenate(labels) if labels else np.zeros(0, np.int32))
+        texts = label_texts(connection, learner, np.concatenate(labels) if labels else np.zeros(0, np.int32))
         connection.execute(
             "UPDATE episodes SET examples = ?, bytes = ?, classes = ? WHERE id = ?",
-            (*sums, json.dumps(classes), episode),
+            (*sums, json.dumps(texts), episode),
         )
         if not sums[0]:
             discarded += episodes_where(connection, "e.id = ?", episode)

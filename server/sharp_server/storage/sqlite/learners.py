@@ -15,7 +15,9 @@ from sharp_server.storage.records import (
     NewLearner,
     NewSnapshot,
     NewVersion,
+    QualityRow,
     SnapshotRow,
+    VersionRow,
 )
 
 _LEARNER = (
@@ -53,7 +55,17 @@ def delete(connection: sqlite3.Connection, learner: int) -> None:
     connection.execute(
         "DELETE FROM examples WHERE batch_slice IN (SELECT id FROM batch_slices WHERE learner = ?)", (learner,)
     )
-    for table in ("batch_slices", "episodes", "streams", "classes", "forgotten", "versions", "snapshots"):
+    for table in (
+        "batch_slices",
+        "episodes",
+        "streams",
+        "classes",
+        "forgotten",
+        "renamed",
+        "versions",
+        "qualities",
+        "snapshots",
+    ):
         connection.execute(f"DELETE FROM {table} WHERE learner = ?", (learner,))
     connection.execute("DELETE FROM learners WHERE id = ?", (learner,))
 
@@ -83,10 +95,13 @@ def remember(connection: sqlite3.Connection, learner: int, labels: Sequence[str]
 def publish(connection: sqlite3.Connection, new: NewVersion) -> tuple[str, ...]:
     """Record a version with its automatic snapshot; returns the names of older ones whose files are to be deleted."""
     snapshot = new.snapshot
+    now = time.time()
     connection.execute(  # before the snapshot, which counts the episodes up to and with its own
-        "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (snapshot.learner, new.version, time.time(), new.cause, new.episode, snapshot.name, snapshot.sha256),
+        "INSERT INTO versions (learner, version, created, cause, episode, snapshot, sha256, holds) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (snapshot.learner, new.version, now, new.cause, new.episode, snapshot.name, snapshot.sha256, new.holds),
     )
+    _keep_quality(connection, new, now)
     head = add_snapshot(connection, snapshot).id
     connection.execute("UPDATE learners SET version = ?, head = ? WHERE id = ?", (new.version, head, snapshot.learner))
     old = connection.execute(
@@ -95,6 +110,32 @@ def publish(connection: sqlite3.Connection, new: NewVersion) -> tuple[str, ...]:
     ).fetchall()
     connection.executemany("DELETE FROM snapshots WHERE id = ?", [(row[0],) for row in old])
     return tuple(row[1] for row in old)
+
+
+def _keep_quality(connection: sqlite3.Connection, new: NewVersion, now: float) -> None:
+    learner = new.snapshot.learner
+    if new.quality is not None:
+        row = (learner, new.version, now, new.quality)
+        connection.execute("INSERT INTO qualities (learner, version, created, quality) VALUES (?, ?, ?, ?)", row)
+    connection.execute(
+        "DELETE FROM qualities WHERE learner = ? AND version <= ?", (learner, new.version - new.keep_qualities)
+    )
+
+
+def version(connection: sqlite3.Connection, learner: int, number: int) -> VersionRow | None:
+    """One version, if there was one of that number."""
+    row = connection.execute(
+        "SELECT version, created, cause, holds FROM versions WHERE learner = ? AND version = ?", (learner, number)
+    ).fetchone()
+    return VersionRow(*row) if row is not None else None
+
+
+def qualities(connection: sqlite3.Connection, learner: int) -> list[QualityRow]:
+    """How good the newest versions are, newest first."""
+    rows = connection.execute(
+        "SELECT version, created, quality FROM qualities WHERE learner = ? ORDER BY version DESC", (learner,)
+    )
+    return [QualityRow(*row) for row in rows]
 
 
 def add_snapshot(connection: sqlite3.Connection, new: NewSnapshot, limit: int | None = None) -> SnapshotRow:

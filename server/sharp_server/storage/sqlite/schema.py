@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sharp_server.storage.interface import UnsupportedFormatError
 
-FORMAT = 2
+FORMAT = 3
 PAGE_BYTES = 16384
 
 
@@ -39,6 +39,10 @@ CREATE TABLE IF NOT EXISTS classes (   -- met and not forgotten
 CREATE TABLE IF NOT EXISTS forgotten ( -- snapshots with an id up to `snapshots_before` may still hold it
     learner INTEGER NOT NULL, label TEXT NOT NULL, snapshots_before INTEGER NOT NULL,
     PRIMARY KEY (learner, label)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS renamed (   -- snapshots with an id up to `snapshots_before` hold it under its old name
+    id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, old TEXT NOT NULL, new TEXT NOT NULL,
+    snapshots_before INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS renamed_classes ON renamed (learner, id);
 CREATE TABLE IF NOT EXISTS streams (
     id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, name TEXT NOT NULL, boundaries TEXT NOT NULL,
     durable INTEGER NOT NULL DEFAULT 0, open_examples INTEGER NOT NULL DEFAULT 0, UNIQUE (learner, name));
@@ -66,7 +70,12 @@ CREATE INDEX IF NOT EXISTS episodes_of_stream ON episodes (stream, number);
 CREATE INDEX IF NOT EXISTS unlearned ON episodes (learner, position) WHERE state IN ('waiting', 'parked');
 CREATE TABLE IF NOT EXISTS versions (
     learner INTEGER NOT NULL, version INTEGER NOT NULL, created REAL NOT NULL, cause TEXT NOT NULL, episode INTEGER,
-    snapshot TEXT NOT NULL, sha256 BLOB NOT NULL, PRIMARY KEY (learner, version)) WITHOUT ROWID;
+    snapshot TEXT NOT NULL, sha256 BLOB NOT NULL,
+    holds INTEGER,                  -- of an undone version: the one that came back
+    PRIMARY KEY (learner, version)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS qualities (  -- how good the newest versions are, JSON
+    learner INTEGER NOT NULL, version INTEGER NOT NULL, created REAL NOT NULL, quality TEXT NOT NULL,
+    PRIMARY KEY (learner, version)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS snapshots (
     id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
     episodes INTEGER NOT NULL, classes TEXT NOT NULL, origin TEXT NOT NULL, created REAL NOT NULL,
