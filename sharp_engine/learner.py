@@ -41,7 +41,6 @@ from sharp_engine.network.preprocessing import Preprocessor
 from sharp_engine.network.state import Network, build
 from sharp_engine.prediction import novelty
 from sharp_engine.prediction.answers import Predictions, Predictor
-from sharp_engine.prediction.metric import Whitening, fit_whitening
 from sharp_engine.prediction.metric_predictor import MetricPredictor
 from sharp_engine.prediction.vote import VotePredictor
 from sharp_engine.stream.segmenter import Segmenter
@@ -94,9 +93,6 @@ class Learner:
         """Lengths of the complete episodes at the head of `pending`."""
         self.knowledge: Knowledge | None = None
         """What is known in the learned metric, where there is one."""
-        self._whitenings: list[tuple[Tensor, Whitening]] = []
-        """The newest whitenings, and the scatter that each was made from: of what is known, and of what is known with
-        the episode in progress."""
         self._predictor: Predictor | None = None
         if self.config.architecture.input_shape is not None:
             self.build(self.config.architecture.input_shape)
@@ -257,11 +253,12 @@ class Learner:
         return self._finish(running, trainer, reporter)
 
     @torch.no_grad()
-    def teach(self, x: object, y: LabelLike) -> TeachReport:
-        """Learn a few labelled examples at once, without an episode: the next prediction names them.
+    def teach(self, x: object, y: LabelLike, *, correct: bool = True) -> TeachReport:
+        """Learn labelled examples at once, without an episode: the next prediction names them.
 
-        An example that would be answered wrong is kept as a correction. Needs a learned metric, and features that are
-        stable already: with a patch dictionary, a first episode must have been learned.
+        An example that would be answered wrong is kept as a correction, unless told not to `correct`: then examples
+        count, as those of an episode do, which is right for many of them and costs little. Needs a learned metric, and
+        features that are stable already: with a patch dictionary, a first episode must have been learned.
         """
         examples, labels = self._validated(x, y)
         if not self.config.metric.enabled:
@@ -280,11 +277,11 @@ class Learner:
         before, running = self.knowledge.class_ids, self.running
         if running is not None and running.knowledge is not None:
             before |= running.knowledge.class_ids
-            answered = self._taught(running.knowledge, s, ids, running.number)
-            taught = self._taught(self.knowledge, s, ids, self.episodes, answered.kept)
+            answered = self._taught(running.knowledge, s, ids, running.number, correct)
+            taught = self._taught(self.knowledge, s, ids, self.episodes, correct, answered.kept)
             running.knowledge, running.outdated = answered.knowledge, True
         else:
-            answered = taught = self._taught(self.knowledge, s, ids, self.episodes)
+            answered = taught = self._taught(self.knowledge, s, ids, self.episodes, correct)
         self.knowledge = taught.knowledge
         self.preprocessor = preprocessor
         self._predictor = None
@@ -303,14 +300,11 @@ class Learner:
         return resolve_architecture(self.config.architecture, shape, stable=True).kind != "dictionary"
 
     def _taught(
-        self, known: Knowledge, s: Tensor, ids: Tensor, episode: int, corrections: Sequence[int] = ()
+        self, known: Knowledge, s: Tensor, ids: Tensor, episode: int, correct: bool, corrections: Sequence[int] = ()
     ) -> Taught:
         """What teaching single examples s (n, features) makes of some knowledge."""
-        vote = self._network_vote() if known.calibration.weight else None
-        whitening = self._whitening_if_made(known)
-        taught = self.metric_learner.teach(known, s, ids, episode, whitening, vote, corrections)
-        self._keep_whitening(taught.knowledge, taught.whitening)
-        return taught
+        vote = self._network_vote() if correct and known.calibration.weight else None
+        return self.metric_learner.teach(known, s, ids, episode, vote, corrections, correct)
 
     def abandon_episode(self) -> None:
         """Give up the episode in progress: its examples are dropped and the learner is as before it began."""
@@ -321,6 +315,7 @@ class Learner:
         self._predictor = None
         held = {memory.class_id for memory in self.ltm.classes} | {stored.class_id for stored in self.stm.classes}
         if self.knowledge is not None:
+            self.metric_learner.release(self.knowledge)
             held |= self.knowledge.class_ids
             if not self.knowledge.class_ids:  # what was fitted to the abandoned examples goes with them
                 self.preprocessor = self.preprocessor.unfitted()
@@ -375,11 +370,10 @@ class Learner:
         assert running.examples is not None and running.features is not None
         reporter.check_cancelled()
         y, features = running.examples.y, running.features
-        running.knowledge, whitening = self.metric_learner.learn(
+        running.knowledge = self.metric_learner.learn(
             self.knowledge, features, y, running.heldout, running.number, self._side_generator()
         )
         running.outdated = False
-        self._keep_whitening(running.knowledge, whitening)
         self._predictor = None
         reporter.tell("metric-ready", self.network)
 
@@ -427,13 +421,13 @@ class Learner:
                 *(self.preprocessor, generator),
             )
             if knowledge is not None:
-                whitening = self._whitening_of(knowledge)
-                knowledge = self.metric_learner.weigh(knowledge, whitening, after.predictor)
+                knowledge = self.metric_learner.weigh(knowledge, after.predictor)
             self.network, self.stm, self.ltm = after.network, after.stm, after.ltm
             self.network_episodes = number
             self._predictor = after.predictor if knowledge is None else None
         if knowledge is not None:
             self.knowledge = knowledge
+            self.metric_learner.release(knowledge)
         self.generator.set_state(generator.get_state())
         self.episodes = running.number
         self.running = None
@@ -498,7 +492,7 @@ class Learner:
             if not knowledge.class_ids:
                 raise NothingLearnedError("nothing was learned yet: there is no class to name")
             with torch.no_grad():
-                learned = self.metric_learner.fit(knowledge, self._whitening_of(knowledge), vote)
+                learned = self.metric_learner.fit(knowledge, vote)
             self._predictor = MetricPredictor(
                 self.preprocessor,
                 self.feature_map,
@@ -517,23 +511,6 @@ class Learner:
             return None
         network = self.network if self.running is None else self.running.before
         return VotePredictor(self.preprocessor, network, self.ltm, self.labels, self.config.prediction)
-
-    def _whitening_of(self, knowledge: Knowledge) -> Whitening:
-        """Made anew only when the sums have changed."""
-        whitening = self._whitening_if_made(knowledge)
-        if whitening is None:
-            whitening = fit_whitening(knowledge.semantic, self.feature_map.stable, self.config.metric)
-            self._keep_whitening(knowledge, whitening)
-        return whitening
-
-    def _whitening_if_made(self, knowledge: Knowledge) -> Whitening | None:
-        scatter = knowledge.semantic.scatter
-        return next((made for of, made in self._whitenings if of is scatter), None)
-
-    def _keep_whitening(self, knowledge: Knowledge, whitening: Whitening) -> None:
-        scatter = knowledge.semantic.scatter
-        others = [(of, made) for of, made in self._whitenings if of is not scatter]
-        self._whitenings = [*(others if self.running is not None else []), (scatter, whitening)][-2:]
 
     def predict(self, x: object, *, top: int = 1, memories: int = 0, novelty: bool = True) -> Predictions:
         """Name a batch of examples (n, *input shape).
@@ -561,8 +538,7 @@ class Learner:
             self.stm = self.stm.forget(class_id)
         self.ltm = self.ltm.forget(class_id)
         if self.knowledge is not None:
-            self.knowledge, whitening = self.metric_learner.calibrate(_folded(self.knowledge.forget(class_id)))
-            self._keep_whitening(self.knowledge, whitening)
+            self.knowledge = self.metric_learner.calibrate(_folded(self.knowledge.forget(class_id)))
         self.labels.remove(label)
         if running is not None and running.examples is not None:
             self._forget_in_progress(running, running.examples, class_id)

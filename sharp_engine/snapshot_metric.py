@@ -117,7 +117,7 @@ def restore(learner: Learner, description: dict[str, Any], tensors: TensorFile, 
         _square(tensors.take("semantic.scatter", torch.float32, (None,)), dimensions).to(device),
         count(description["freedom"]),
         taught_ids,
-        tensors.take("semantic.taught", torch.float32, (len(taught_ids), dimensions)).to(device),
+        (tensors.take("semantic.taught", torch.float32, (len(taught_ids), dimensions)).to(device),),
     )
     if len(set(class_ids)) < len(class_ids) or bool((semantic.counts < 1).any()):
         raise SnapshotError("semantic memory is damaged")

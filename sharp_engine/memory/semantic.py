@@ -2,22 +2,48 @@
 
 Per class the count and the mean of φ over all its examples; over all classes one pooled within-class scatter. They do
 not depend (but for rounding) on the order of examples, on where episodes end or on whether a class comes back, and a
-class's mean changes only by its own examples. Examples that were taught one by one wait as they are until the next
-`folded`, because a metric is made anew only then.
+class's mean changes only by its own examples. Examples that were taught count at once in `current`; the sums themselves
+wait for them until the next `folded`, because a metric is made anew only then.
 
 It is a value: every change gives a new memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 _BLOCK = 1024
 """Columns of the scatter per product: it is symmetric, so blocks below the diagonal are never computed."""
+
+
+@dataclass(frozen=True)
+class ClassMeans:
+    """How many examples of each class there were, and their mean."""
+
+    class_ids: tuple[int, ...]
+    counts: Tensor
+    """(classes,) int64, on the CPU"""
+    means: Tensor
+    """(classes, dimensions) float32"""
+
+    def moved(self, phi: Tensor, class_ids: Sequence[int]) -> ClassMeans:
+        """With examples φ (n, dimensions) of classes, one after the other: in whatever parts they come, the same."""
+        place = {class_id: row for row, class_id in enumerate(self.class_ids)}
+        counts, means = self.counts.tolist(), list(self.means.unbind(0))
+        for example, class_id in zip(phi, class_ids, strict=True):
+            row = place.setdefault(class_id, len(place))
+            if row == len(means):
+                counts.append(1)
+                means.append(example)
+                continue
+            counts[row] += 1
+            means[row] = means[row] + (example - means[row]) / counts[row]
+        return ClassMeans(tuple(place), torch.tensor(counts, dtype=torch.int64), torch.stack(means))
 
 
 @dataclass(frozen=True)
@@ -35,34 +61,49 @@ class SemanticMemory:
     """Degrees of freedom of the scatter: examples less classes, forgotten ones included."""
     taught_ids: tuple[int, ...] = ()
     """Class of every example taught since the last `folded`."""
-    taught: Tensor = torch.zeros(0, 0)
-    """(examples, dimensions) float32: φ of those examples"""
+    taught_parts: tuple[Tensor, ...] = ()
+    """φ of those examples, in the parts in which they came: (n, dimensions) float32 each"""
+
+    @property
+    def taught(self) -> Tensor:
+        """φ of every example taught since the last `folded`: (examples, dimensions)."""
+        return torch.cat((self.means[:0], *self.taught_parts))
+
+    @cached_property
+    def current(self) -> ClassMeans:
+        """Counts and means with everything that was taught."""
+        summed = ClassMeans(self.class_ids, self.counts, self.means)
+        return summed.moved(self.taught, self.taught_ids) if self.taught_ids else summed
 
     @property
     def nbytes(self) -> int:
         """Bytes of all sums; the scatter counts once per pair of dimensions."""
         dimensions = len(self.scatter)
         pairs = dimensions * (dimensions + 1) // 2
-        return 4 * (self.means.numel() + pairs + self.taught.numel()) + 8 * len(self.class_ids)
+        waiting = sum(part.numel() for part in self.taught_parts)
+        return 4 * (self.means.numel() + pairs + waiting) + 8 * len(self.class_ids)
 
     @property
     def examples(self) -> dict[int, int]:
         """How many examples of each class are known, taught ones included."""
-        counts = dict(zip(self.class_ids, self.counts.tolist(), strict=True))
-        for class_id in self.taught_ids:
-            counts[class_id] = counts.get(class_id, 0) + 1
-        return counts
+        return dict(zip(self.current.class_ids, self.current.counts.tolist(), strict=True))
 
-    def teach(self, phi: Tensor, class_ids: Iterable[int]) -> SemanticMemory:
+    def has_sums_of(self, other: SemanticMemory) -> bool:
+        """Whether the very same sums are held, whatever was taught since."""
+        return self.scatter is other.scatter and self.means is other.means
+
+    def teach(self, phi: Tensor, class_ids: Sequence[int]) -> SemanticMemory:
         """Take some examples φ (n, dimensions) in as they are."""
-        return replace(self, taught_ids=(*self.taught_ids, *class_ids), taught=torch.cat((self.taught, phi)))
+        later = replace(self, taught_ids=(*self.taught_ids, *class_ids), taught_parts=(*self.taught_parts, phi))
+        vars(later)["current"] = self.current.moved(phi, class_ids)  # as it would be found, from all that wait
+        return later
 
     def folded(self) -> SemanticMemory:
         """With everything that was taught summed up."""
         if not self.taught_ids:
             return self
         ids = torch.tensor(self.taught_ids)
-        return replace(self, taught_ids=(), taught=self.taught[:0]).learn([(self.taught, ids)])
+        return replace(self, taught_ids=(), taught_parts=()).learn([(self.taught, ids)])
 
     def learn(self, batches: Iterable[tuple[Tensor, Tensor]]) -> SemanticMemory:
         """Sum up examples: batches of φ (n, dimensions) and class ids (n,)."""
@@ -81,7 +122,7 @@ class SemanticMemory:
             counts=self.counts[kept],
             means=self.means[kept],
             taught_ids=tuple(self.taught_ids[row] for row in waiting),
-            taught=self.taught[waiting],
+            taught_parts=(self.taught[waiting],) if waiting else (),
         )
 
 
@@ -89,7 +130,7 @@ def empty_semantic_memory(dimensions: int, device: torch.device) -> SemanticMemo
     """Knows nothing yet."""
     nothing = torch.zeros(0, dimensions, device=device)
     scatter = torch.zeros(dimensions, dimensions, device=device)
-    return SemanticMemory((), torch.zeros(0, dtype=torch.int64), nothing, scatter, 0, (), nothing)
+    return SemanticMemory((), torch.zeros(0, dtype=torch.int64), nothing, scatter, 0)
 
 
 class _Sums:

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from sharp_engine.config import MetricConfig
 from sharp_engine.memory.semantic import SemanticMemory
+from sharp_engine.prediction.rows import map_rows
 
-_BLOCK = 16
-"""Single examples are whitened in blocks of this size, filled up with zeros: a product of one fixed shape gives the
-same bits whoever else is in the block, so that a learner that was loaded agrees with one that was taught."""
+_COLUMNS = 512
+"""Columns per product with a triangular matrix: blocks of zeros are never multiplied."""
 
 _LEAST_VARIATION = 0.05
 """Class means vary by at least this much per dimension: two classes of one example each say nothing of it."""
@@ -45,7 +45,7 @@ class Whitening:
     """The linear map after which every class scatters alike in all directions."""
 
     matrix: Tensor
-    """(dimensions, dimensions) float32: v = φ · matrix"""
+    """(dimensions, dimensions) float32, zero below the diagonal: v = φ · matrix"""
     leverage: float
     """What one example's squared deviation, whitened, adds to the covariance: for leaving it out again."""
     energy: float
@@ -53,15 +53,14 @@ class Whitening:
 
     def __call__(self, phi: Tensor) -> Tensor:
         """Whitened examples: (n, dimensions)."""
-        return phi @ self.matrix
+        ends = [*range(_COLUMNS, len(self.matrix), _COLUMNS), len(self.matrix)]
+        parts = zip([0, *ends], ends, strict=False)
+        return torch.cat([phi[:, :end] @ self.matrix[:end, begin:end] for begin, end in parts], dim=1)
 
-    def rows(self, phi: Tensor) -> Tensor:
-        """The same, to bits that depend on nothing but each row."""
-        if not len(phi):
-            return phi
-        padded = torch.zeros(-(-len(phi) // _BLOCK) * _BLOCK, phi.shape[1], device=phi.device)
-        padded[: len(phi)] = phi
-        return torch.cat([part @ self.matrix for part in padded.split(_BLOCK)])[: len(phi)]
+    def project(self, axes: Tensor) -> Tensor:
+        """From φ to places along axes (dimensions, axes) of whitened space: (dimensions, axes)."""
+        begins = range(0, len(self.matrix), _COLUMNS)
+        return torch.cat([self.matrix[begin : begin + _COLUMNS, begin:] @ axes[begin:] for begin in begins])
 
 
 def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> Whitening:
@@ -84,7 +83,7 @@ def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> 
     if freedom >= 2:
         scatter = scatter.div_(freedom).div_(deviation[:, None]).div_(deviation[None, :])
         alpha = min(1.0, config.shrinkage * _oracle_shrinkage(scatter[:stable, :stable], freedom))
-    factor = torch.eye(dimensions, dtype=torch.float64, device=at)
+    factor = scatter
     while alpha < 1.0:
         added = torch.full_like(variance, alpha)
         added[stable:] += _NOISE_OF_RANDOM * (dimensions / freedom) ** 2
@@ -94,9 +93,10 @@ def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> 
         if not bool(failed):
             break
         alpha = min(1.0, 10.0 * alpha + 1e-6)  # rounding, or a file from a stranger: only shrinkage can help
-        factor, added = torch.eye(dimensions, dtype=torch.float64, device=at), torch.ones_like(variance)
-    factor = factor.float()  # the inverse of a factor is no less exact in single precision
-    inverse = torch.linalg.solve_triangular(factor, torch.eye(dimensions, device=at), upper=False)
+        added = torch.ones_like(variance)
+    inverse = torch.eye(dimensions, device=at)
+    if alpha < 1.0:  # the inverse of a factor is no less exact in single precision
+        inverse = torch.linalg.solve_triangular(factor.float(), inverse, upper=False)
     weighed = float((added * inverse.square().sum(0)).sum())
     energy = (dimensions - weighed) / (1.0 - alpha) if alpha < 1.0 else 0.0
     matrix = (inverse / deviation.float()).T.to(device).contiguous()
@@ -115,7 +115,7 @@ def _oracle_shrinkage(covariance: Tensor, freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Means:
-    """Whitened class means, with what was taught since they were summed."""
+    """Whitened class means, with everything that was taught."""
 
     class_ids: tuple[int, ...]
     counts: Tensor
@@ -125,24 +125,17 @@ class Means:
     energy: float
     """Of the whitening."""
 
-    def teach(self, v: Tensor, class_ids: tuple[int, ...]) -> Means:
-        """Move the means by single whitened examples v (n, dimensions), one after the other."""
-        ids, counts, means = list(self.class_ids), self.counts.tolist(), list(self.means.unbind(0))
-        for row, class_id in zip(v, class_ids, strict=True):
-            if class_id not in ids:
-                ids.append(class_id)
-                counts.append(0.0)
-                means.append(torch.zeros_like(row))
-            place = ids.index(class_id)
-            counts[place] += 1.0
-            means[place] = means[place] + (row - means[place]) / counts[place]
-        return Means(tuple(ids), torch.tensor(counts, dtype=torch.float64), torch.stack(means), self.energy)
+    def same(self, other: Means) -> bool:
+        """Whether they are of the same classes, to the bit; by one whitening."""
+        same = self.class_ids == other.class_ids and torch.equal(self.counts, other.counts)
+        return same and torch.equal(self.means, other.means)
 
 
-def whitened_means(memory: SemanticMemory, whitening: Whitening) -> Means:
-    """Of everything a memory knows."""
-    summed = Means(memory.class_ids, memory.counts.to(torch.float64), whitening(memory.means), whitening.energy)
-    return summed.teach(whitening.rows(memory.taught), memory.taught_ids) if memory.taught_ids else summed
+def whitened_means(memory: SemanticMemory, whitening: Whitening, v: Tensor | None = None) -> Means:
+    """Of everything a memory knows; `v`: its means as whitened before, (classes, dimensions)."""
+    known = memory.current
+    v = map_rows(whitening, known.means).results if v is None else v
+    return Means(known.class_ids, known.counts.to(torch.float64), v, whitening.energy)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from sharp_engine.network.preprocessing import Preprocessor
 from sharp_engine.prediction.answers import CHUNK, Predictor
 from sharp_engine.prediction.calibration import Calibration
 from sharp_engine.prediction.corrections import Corrections, fit_corrections
-from sharp_engine.prediction.metric import Means, Metric, Whitening, fit_whitening, whitened_means
+from sharp_engine.prediction.metric import Means, Metric, Whitening, whitened_means
+from sharp_engine.prediction.rows import MappedRows, map_rows
 from sharp_engine.prediction.vote import VotePredictor
 
 _NEARER = 1.0 - 1e-6
@@ -36,11 +37,14 @@ class LearnedMetric:
     whitening: Whitening
     means: Means
     metric: Metric
-    corrections: Corrections
     projection: Tensor
     """(dimensions, axes): from φ to coordinates along the axes, without whitening all of it"""
     offset: Tensor
     """(axes,)"""
+    corrections: Corrections
+    whitened_means: MappedRows
+    whitened_corrections: MappedRows | None
+    """Whitened rows, for the next metric with the same whitening: most of them will not have changed."""
 
     @classmethod
     def fit(
@@ -50,28 +54,38 @@ class LearnedMetric:
         features: FeatureMap,
         config: MetricConfig,
         calibration: Calibration,
-        whitening: Whitening | None = None,
+        whitening: Whitening,
         vote: VotePredictor | None = None,
+        before: LearnedMetric | None = None,
     ) -> LearnedMetric:
-        """From both memories.
+        """From both memories, and the whitening that was made of their sums.
 
-        `whitening`: one made from the same sums, which would only be made again. `vote`: the network's, which
-        corrections must outvote.
+        `vote`: the network's, which corrections must outvote. `before`: a metric of earlier memories; what has not
+        changed since is taken from it, to the same bits.
         """
-        whitening = whitening or fit_whitening(semantic, features.stable, config)
-        means = whitened_means(semantic, whitening)
-        metric = Metric(means, config.floor, calibration.noise)
+        if before is not None and before.whitening is not whitening:
+            before = None
+        rows = map_rows(whitening, semantic.current.means, before.whitened_means if before else None)
+        means = whitened_means(semantic, whitening, rows.results)
+        if before is not None and before.metric.noise == calibration.noise and before.means.same(means):
+            metric, projection, offset = before.metric, before.projection, before.offset
+        else:
+            metric = Metric(means, config.floor, calibration.noise)
+            projection, offset = whitening.project(metric.axes), -(metric.centre @ metric.axes)
+        v, corrected = rows.results[:0], None
+        if episodic.correction_ids:
+            old = before.whitened_corrections if before else None
+            corrected = map_rows(lambda s: whitening(features(s)), episodic.corrections, old)
+            v = corrected.results
         place = {class_id: row for row, class_id in enumerate(metric.class_ids)}
-        rows = torch.tensor(
+        own = torch.tensor(
             [place[class_id] for class_id in episodic.correction_ids], dtype=torch.int64, device=metric.centre.device
         )
-        v = whitening.rows(features(episodic.corrections))
         scores = metric.scores(metric.coordinates(v).z)
         if vote is not None and calibration.weight and len(v):
             scores = scores + calibration.weight * (vote.class_scores(episodic.corrections) @ voters(vote, metric))
-        corrections = fit_corrections(v - metric.centre, rows, scores, config.kernel_width, calibration.temperature)
-        projection = whitening.matrix @ metric.axes
-        return cls(whitening, means, metric, corrections, projection, -(metric.centre @ metric.axes))
+        corrections = fit_corrections(v - metric.centre, own, scores, config.kernel_width, calibration.temperature)
+        return cls(whitening, means, metric, projection, offset, corrections, rows, corrected)
 
     def along_axes(self, phi: Tensor) -> Tensor:
         """Coordinates of examples φ (n, dimensions) along the axes: (n, axes)."""

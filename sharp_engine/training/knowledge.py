@@ -25,10 +25,12 @@ _CHUNK = 2048
 """Examples per product of the scatter."""
 
 _WAITING = 256
-"""Most examples that wait, as they are, to be summed up."""
+"""Taught examples wait, as they are, to be summed up: so many, or as many as there are dimensions (they then take as
+much room as the scatter)."""
 
 _WAITING_SHARE = 8
-"""… and no more than one in this many: while little is known, every example is summed up at once."""
+"""… and no more than one in this many of all: while little is known, every example is summed up at once. When they are
+is a matter of counts alone, so that a flood of examples costs a new metric only now and then."""
 
 _LEAST_NOISE, _MOST_NOISE = 0.25, 16.0
 
@@ -62,24 +64,36 @@ class Taught:
     """What teaching single examples came to."""
 
     knowledge: Knowledge
-    whitening: Whitening
-    """The one in force."""
-    kept: tuple[int, ...]
+    kept: tuple[int, ...] = ()
     """Which of the examples are kept as corrections."""
-    wrong: int
+    wrong: int = 0
     """How many of them were answered wrong."""
 
 
+@dataclass
+class _Made:
+    """What was made of some sums, and would only be made again: to the same bits."""
+
+    semantic: SemanticMemory
+    whitening: Whitening
+    known: Knowledge | None = None
+    """The newest with these sums that a metric was fitted to."""
+    vote: VotePredictor | None = None
+    learned: LearnedMetric | None = None
+
+
 class MetricLearner:
-    """Adds examples to knowledge. Holds what stays the same over a learner's life."""
+    """Adds examples to knowledge. Holds what stays the same over a learner's life, and what was made last."""
 
     def __init__(self, features: FeatureMap, config: MetricConfig) -> None:
         self._features = features
         self._config = config
+        self._made: list[_Made] = []
+        """For what is known, and for what is known with the episode in progress."""
 
     def learn(
         self, known: Knowledge, s: Tensor, y: Tensor, held_out: Tensor, episode: int, generator: torch.Generator
-    ) -> tuple[Knowledge, Whitening]:
+    ) -> Knowledge:
         """Learn an episode's stable features s (n, features) of classes y; `held_out`: what the network never sees."""
         before = known.semantic.examples
         semantic = known.semantic.folded().learn(self._batches(s, y))
@@ -104,37 +118,34 @@ class MetricLearner:
         s: Tensor,
         y: Tensor,
         episode: int,
-        whitening: Whitening | None,
         vote: VotePredictor | None,
         corrections: Sequence[int] = (),
+        correct: bool = True,
     ) -> Taught:
         """Learn single examples at once.
 
-        `corrections`: examples that are kept as such however they are answered.
+        `corrections`: examples that are kept as such however they are answered. Unless told to `correct`, no other is:
+        then nothing is answered here, and what is known is all there is to do.
         """
-        before, ids = known.semantic.examples, tuple(y.tolist())
-        semantic = known.semantic.teach(self._features(s), ids)
-        episodic, most = known.episodic, self._config.representatives
-        for row, class_id in enumerate(ids):
-            held = next((len(c.features) for c in episodic.classes if c.class_id == class_id), 0)
-            if held < most:
-                arrived = s[row : row + 1]
-                generator = torch.Generator().manual_seed(0)  # nothing is drawn while there is room
-                earlier = before.get(class_id, 0)
-                episodic = episodic.represent(class_id, arrived, episode, False, earlier, most, generator)
-        known = Knowledge(semantic, episodic, known.calibration)
-        if len(semantic.taught_ids) > min(_WAITING, int(semantic.counts.sum()) // _WAITING_SHARE):
-            known, whitening = self.calibrate(replace(known, semantic=semantic.folded()))
-        learned = self.fit(known, whitening, vote)
+        ids = tuple(y.tolist())
+        phi = self._features(s)
+        semantic = known.semantic.teach(phi, ids)
+        known = Knowledge(semantic, self._represented(known, s, ids, episode), known.calibration)
+        most = max(_WAITING, self._features.dimensions)
+        if len(semantic.taught_ids) > min(most, int(semantic.counts.sum()) // _WAITING_SHARE):
+            known = self.calibrate(replace(known, semantic=semantic.folded()))
+        if not correct:
+            return Taught(known)
+        learned = self.fit(known, vote)
         place = {class_id: row for row, class_id in enumerate(learned.metric.class_ids)}
         rows = torch.tensor([place[class_id] for class_id in ids], device=s.device)
         # Kept is also what is right only thanks to other corrections, or by so little that the next may change it.
-        plain = self._scores(learned, known, s, vote, bent=False)
+        plain, bent = self._scores(learned, known, s, phi, vote)
         others = plain.scatter(1, rows[:, None], -torch.inf).amax(1)
         unsure = plain.gather(1, rows[:, None]).squeeze(1) - others < 2.0 * known.calibration.temperature
         episodic, valid = known.episodic, set(_last_words(s, ids))
-        kept = set(corrections) | (set(torch.nonzero(unsure).squeeze(1).tolist()) & valid)
-        wrong = self._wrong(learned, known, s, rows, vote)
+        kept = set(corrections) | (_places(unsure) & valid)
+        wrong = _places(bent.argmax(1) != rows)
         report, wrong = len(wrong), wrong & valid - kept
         while True:
             kept |= wrong
@@ -145,25 +156,31 @@ class MetricLearner:
             if valid <= kept or not kept:
                 break
             # A correction may have bent away the answer for another example of the lesson.
-            wrong = self._wrong(self.fit(known, learned.whitening, vote), known, s, rows, vote) & valid - kept
+            _, bent = self._scores(self.fit(known, vote), known, s, phi, vote)
+            wrong = _places(bent.argmax(1) != rows) & valid - kept
             if not wrong:
                 break
-        return Taught(known, learned.whitening, tuple(sorted(kept)), report)
+        return Taught(known, tuple(sorted(kept)), report)
 
-    def fit(self, known: Knowledge, whitening: Whitening | None, vote: VotePredictor | None) -> LearnedMetric:
+    def fit(self, known: Knowledge, vote: VotePredictor | None) -> LearnedMetric:
         """The metric that these memories make."""
-        return LearnedMetric.fit(
-            known.semantic, known.episodic, self._features, self._config, known.calibration, whitening, vote
-        )
+        made = self._made_of(known)
+        if made.learned is None or made.known is not known or made.vote is not vote:
+            made.learned = LearnedMetric.fit(
+                *(known.semantic, known.episodic, self._features, self._config, known.calibration, made.whitening),
+                *(vote, made.learned),
+            )
+            made.known, made.vote = known, vote
+        return made.learned
 
-    def calibrate(self, known: Knowledge) -> tuple[Knowledge, Whitening]:
+    def calibrate(self, known: Knowledge) -> Knowledge:
         """Fit noise, temperature and novelty on representatives, each left out in turn."""
-        whitening = fit_whitening(known.semantic, self._features.stable, self._config)
+        whitening = self._made_of(known).whitening
         old = known.calibration
         plain = Calibration(weight=old.weight, fruitless=old.fruitless)
         single = self._single_memories(known, whitening)
         if single is None:
-            return replace(known, calibration=plain), whitening
+            return replace(known, calibration=plain)
         means = whitened_means(known.semantic, whitening)
         metric = Metric(means, self._config.floor, 1.0)
         noise = metric.noise_along_axes(*_left_out(metric, whitening, single))
@@ -177,11 +194,11 @@ class MetricLearner:
             references=(-scores.amax(1) - metric.likeness(at.rest)).sort().values.cpu(),
             accuracy=float((scores.argmax(1) == rows).float().mean()),
         )
-        return replace(known, calibration=calibration), whitening
+        return replace(known, calibration=calibration)
 
-    def weigh(self, known: Knowledge, whitening: Whitening, vote: VotePredictor) -> Knowledge:
+    def weigh(self, known: Knowledge, vote: VotePredictor) -> Knowledge:
         """Fit the weight of the network's vote, on examples that it never trained on."""
-        calibration = known.calibration
+        calibration, whitening = known.calibration, self._made_of(known).whitening
         single = self._single_memories(known, whitening)
         if single is None or not enough(int(single.held_out.sum())):
             return known
@@ -196,28 +213,47 @@ class MetricLearner:
         fitted = replace(calibration, weight=weight, fruitless=fruitless, temperature=temperature)
         return replace(known, calibration=fitted)
 
+    def release(self, known: Knowledge) -> None:
+        """Keep nothing that was made for other sums than these."""
+        self._made = [made for made in self._made if made.semantic.has_sums_of(known.semantic)]
+
+    def _made_of(self, known: Knowledge) -> _Made:
+        """What was made of these sums; the whitening is made now, if it never was."""
+        made = next((made for made in self._made if made.semantic.has_sums_of(known.semantic)), None)
+        if made is None:
+            whitening = fit_whitening(known.semantic, self._features.stable, self._config)
+            made = _Made(known.semantic, whitening)
+            self._made = [*self._made[-1:], made]
+        return made
+
+    def _represented(self, known: Knowledge, s: Tensor, ids: tuple[int, ...], episode: int) -> EpisodicMemory:
+        """With taught examples as representatives of classes that have room for them."""
+        episodic, most, before = known.episodic, self._config.representatives, known.semantic.examples
+        held = {c.class_id: len(c.features) for c in episodic.classes}
+        arrived: dict[int, list[int]] = {}
+        for row, class_id in enumerate(ids):
+            if held.get(class_id, 0) + len(arrived.get(class_id, ())) < most:
+                arrived.setdefault(class_id, []).append(row)
+        generator = torch.Generator().manual_seed(0)  # nothing is drawn while there is room
+        for class_id, rows in arrived.items():
+            earlier = before.get(class_id, 0)
+            episodic = episodic.represent(class_id, s[rows], episode, False, earlier, most, generator)
+        return episodic
+
     def _batches(self, s: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         for part, ids in zip(s.split(_CHUNK), y.split(_CHUNK), strict=True):
             yield self._features(part), ids
 
-    def _wrong(
-        self, learned: LearnedMetric, known: Knowledge, s: Tensor, rows: Tensor, vote: VotePredictor | None
-    ) -> set[int]:
-        """Which examples are answered with another class than theirs."""
-        answers = self._scores(learned, known, s, vote, bent=True).argmax(1)
-        return set(torch.nonzero(answers != rows).squeeze(1).tolist())
-
     def _scores(
-        self, learned: LearnedMetric, known: Knowledge, s: Tensor, vote: VotePredictor | None, bent: bool
-    ) -> Tensor:
-        """Scores as they are now, with or without what corrections add: (n, classes)."""
-        phi = self._features(s)
-        scores = learned.metric.scores(learned.along_axes(phi))
-        if bent:
-            scores = learned.corrections.bend(scores, learned.around(phi))
+        self, learned: LearnedMetric, known: Knowledge, s: Tensor, phi: Tensor, vote: VotePredictor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Scores as they are now, without and with what corrections add: (n, classes) each."""
+        plain = learned.metric.scores(learned.along_axes(phi))
         if vote is not None and known.calibration.weight:
-            scores = scores + known.calibration.weight * (vote.class_scores(s) @ voters(vote, learned.metric))
-        return scores
+            plain = plain + known.calibration.weight * (vote.class_scores(s) @ voters(vote, learned.metric))
+        if not len(learned.corrections.margins):
+            return plain, plain
+        return plain, learned.corrections.bend(plain, learned.around(phi))
 
     def _single_memories(self, known: Knowledge, whitening: Whitening) -> _SingleMemories | None:
         """Representatives that can be left out of what is known, or nothing where there are too few of them."""
@@ -254,6 +290,10 @@ class _SingleMemories:
 def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> tuple[Coordinates, Tensor]:
     """Coordinates of single memories as if they had never been learned, and their classes."""
     return metric.left_out(metric.coordinates(single.v), single.rows, whitening.leverage), single.rows
+
+
+def _places(marked: Tensor) -> set[int]:
+    return set(torch.nonzero(marked).squeeze(1).tolist())
 
 
 def _last_words(s: Tensor, ids: tuple[int, ...]) -> list[int]:

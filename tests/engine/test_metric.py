@@ -166,16 +166,6 @@ def test_a_scatter_that_is_none_is_shrunk_until_it_is_one() -> None:
     assert bool(torch.isfinite(whiten(replace(memory, scatter=broken)).matrix).all())
 
 
-def test_whitened_rows_depend_on_nothing_else_in_the_batch() -> None:
-    phi, y, _, _ = sample([30, 30], 7)
-    whitening = whiten(learned(phi, y))
-    together = whitening.rows(phi)
-    for row in (0, 17, 59):
-        assert torch.equal(whitening.rows(phi[row : row + 1])[0], together[row])
-    torch.testing.assert_close(together, whitening(phi))
-    assert whitening.rows(phi[:0]).shape == (0, 7)
-
-
 # ---- leaving one out --------------------------------------------------------------------------------------------
 
 
@@ -204,17 +194,6 @@ def test_an_example_left_out_scores_nearer_to_how_it_would_if_it_had_never_been_
     assert optimism > 0.2
     assert -0.1 * optimism < float((lead(guessed) - lead(really)).mean()) < optimism  # nearer, and not beyond
     assert float((lead(guessed) - lead(really)).abs().mean()) < float((lead(seen) - lead(really)).abs().mean())
-
-
-def test_means_moved_one_by_one_are_the_means_of_all() -> None:
-    generator = torch.Generator().manual_seed(1)
-    v = torch.randn(12, 3, generator=generator)
-    ids = tuple(i % 3 for i in range(12))
-    start = Means((0,), torch.tensor([2.0], dtype=torch.float64), v[:2].mean(0, keepdim=True), 3.0)
-    moved = start.teach(v, ids)
-    assert moved.class_ids == (0, 1, 2) and moved.counts.tolist() == [6.0, 4.0, 4.0]
-    torch.testing.assert_close(moved.means[1], v[1::3].mean(0))
-    torch.testing.assert_close(moved.means[0], torch.cat((v[:2], v[0::3])).mean(0))
 
 
 def test_distances_are_in_the_order_of_scores_and_about_one_for_an_example_of_the_class() -> None:

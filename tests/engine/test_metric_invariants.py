@@ -205,6 +205,31 @@ def test_a_learner_saved_between_any_calls_goes_on_as_if_never_interrupted(
     check_same_answers(learner, saved, VECTOR)
 
 
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(CLASSES, st.sampled_from([1, 2, 5, 40, 90]), st.booleans(), st.booleans(), st.booleans()),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_what_is_taught_is_the_same_to_the_bit_saved_and_asked_or_not(
+    calls: list[tuple[list[int], int, bool, bool, bool]],
+) -> None:
+    """One learner is only taught; another is asked for answers in between, saved and loaded."""
+    learner, other = begun(metric(**QUIET)), begun(metric(**QUIET))
+    for number, (classes, each, correct, saved, asked) in enumerate(calls):
+        lesson = examples(classes, each=each, seed=number, noise=0.6)
+        for one in (learner, other):
+            one.teach(*lesson, correct=correct)
+        if asked:
+            other.predict(lesson[0])
+        if saved:
+            other = copy_of(other)
+    check_same(learner, other)
+    check_same_answers(learner, other, VECTOR)
+
+
 @KINDS
 def test_a_learner_saved_by_its_observer_goes_on_as_if_never_interrupted(
     config: LearnerConfig, shape: tuple[int, ...], tmp_path: Path

@@ -339,9 +339,7 @@ def replace_a_class_that_comes_back(patch: Patch) -> None:
 
 
 def forget_what_was_taught(patch: Patch) -> None:
-    patch.setattr(
-        SemanticMemory, "folded", lambda memory: dataclasses.replace(memory, taught_ids=(), taught=memory.taught[:0])
-    )
+    patch.setattr(SemanticMemory, "folded", lambda memory: dataclasses.replace(memory, taught_ids=(), taught_parts=()))
 
 
 def replace_the_representatives_of_a_class_that_comes_back(patch: Patch) -> None:
@@ -355,8 +353,8 @@ def replace_the_representatives_of_a_class_that_comes_back(patch: Patch) -> None
 
 def lose_the_oldest_class(patch: Patch) -> None:
     def learn(learner: MetricLearner, known: Knowledge, *arguments: Any) -> Any:
-        after, whitening = unbroken(learner, known, *arguments)
-        return after.forget(min(after.class_ids)), whitening
+        after = unbroken(learner, known, *arguments)
+        return after.forget(min(after.class_ids))
 
     unbroken = MetricLearner.learn
     patch.setattr(MetricLearner, "learn", learn)

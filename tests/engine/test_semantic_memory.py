@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -94,6 +96,25 @@ def test_taught_examples_wait_and_are_folded_to_the_same_sums() -> None:
     assert taught.nbytes == memory.nbytes + 20 * D * 4
     check_sums(taught.folded(), phi, y)
     assert taught.folded().taught_ids == () and memory.folded() is memory
+
+
+def test_means_that_moved_one_by_one_are_the_means_of_all_in_whatever_parts_they_came() -> None:
+    phi, y = sample(60)
+    ids = tuple(y.tolist())
+    memory = empty().learn([(phi[:20], y[:20])])
+    for sizes in (1, 7, 40):
+        taught = memory
+        for rows in torch.arange(20, 60).split(sizes):
+            taught = taught.teach(phi[rows], [ids[row] for row in rows])
+        for class_id, count, mean in zip(
+            taught.current.class_ids, taught.current.counts.tolist(), taught.current.means, strict=True
+        ):
+            assert count == int((y == class_id).sum())
+            torch.testing.assert_close(mean, phi[y == class_id].mean(0), rtol=1e-5, atol=1e-5)
+        again = replace(taught, taught_parts=(taught.taught,))  # as it is loaded
+        assert torch.equal(again.current.means, taught.current.means)
+        assert torch.equal(again.current.counts, taught.current.counts)
+        assert taught.has_sums_of(memory) and not taught.folded().has_sums_of(memory)
 
 
 def test_every_change_gives_a_new_memory() -> None:

@@ -24,6 +24,7 @@ from sharp_engine import (
 )
 from sharp_engine.checks import check_same, check_taught, copy_of
 from sharp_engine.prediction import calibration
+from sharp_engine.prediction.metric import Whitening, fit_whitening
 from tests.engine.made import (
     DEVICES,
     IMAGE,
@@ -174,6 +175,55 @@ def test_abandoning_an_episode_keeps_what_was_taught_meanwhile() -> None:
     learner.abandon_episode()
     assert learner.inspect().examples_per_class == {0: 24, 1: 24, 7: 2}
     check_taught(learner, *lesson)
+
+
+# ---- examples that count and correct nothing --------------------------------------------------------------------
+
+
+@KINDS
+def test_examples_that_correct_nothing_count_at_once(config: LearnerConfig, shape: tuple[int, ...]) -> None:
+    learner = trained(config, ((0, 1),), shape, each=30)
+    x, y = examples((1, 2), shape, each=25, seed=4)
+    report = learner.teach(x, y, correct=False)
+    assert report == TeachReport(examples=50, classes=report.classes, new_classes=(2,), corrections=0)
+    assert learner.inspect().examples_per_class == {0: 30, 1: 55, 2: 25}
+    assert learner.knowledge is not None
+    held = {c.class_id: len(c.features) for c in learner.knowledge.episodic.classes}
+    assert held[learner.labels.find(2)] == 20
+    assert right(learner, range(3), shape) >= 0.9
+
+
+def test_contradictions_that_correct_nothing_leave_no_correction_and_keep_those_there_are() -> None:
+    learner = trained(metric(), ((0, 1), (2, 3)), each=40)
+    lesson = examples((0,), each=2, seed=4, noise=0.1)[0], [3, 3]
+    learner.teach(*lesson)
+    assert learner.knowledge is not None
+    kept = learner.knowledge.episodic.correction_ids
+    assert kept
+    x, y = examples(range(4), each=8, seed=5, noise=0.8)
+    assert learner.teach(x, y, correct=False).corrections == 0
+    assert learner.knowledge.episodic.correction_ids == kept
+    check_taught(learner, *lesson)
+
+
+def test_a_flood_of_examples_makes_the_metric_anew_only_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sharp_engine.training import knowledge
+
+    learner = trained(metric(), ((0, 1), (2, 3)), each=100)
+    made = []
+
+    def counted(*arguments: Any) -> Whitening:
+        made.append(arguments)
+        return fit_whitening(*arguments)
+
+    monkeypatch.setattr(knowledge, "fit_whitening", counted)
+    x, y = examples(range(4), each=16, seed=9)
+    for _ in range(40):
+        learner.teach(x, y, correct=False)
+        learner.predict(x[:2])
+    assert sum(learner.inspect().examples_per_class.values()) == 400 + 40 * 64
+    assert 5 <= len(made) <= 20
+    check_same(copy_of(learner), learner)
 
 
 # ---- thin episodes ----------------------------------------------------------------------------------------------
