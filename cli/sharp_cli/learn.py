@@ -10,7 +10,7 @@ import typer
 from rich.live import Live
 from rich.markup import escape
 
-from sharp_cli import connection, data
+from sharp_cli import connection, data, quality
 from sharp_cli.learn_view import LearnView, describe
 from sharp_cli.output import console, side_console, write_json
 from sharp_cli.plain import to_plain
@@ -150,5 +150,7 @@ def _report(as_json: bool, name: str, stream: LearnStream, reports: list[Episode
     for number, report in enumerate(reports, 1):
         mark = {"learned": "[green]✓[/]", "parked": "[red]✗[/]", "discarded": "[red]✗[/]"}.get(report.state, "·")
         out.print(f"{mark} episode {number}: {escape(describe(report))}")
+    for words in quality.fallen_in(reports):
+        side_console().print(f"[yellow]warning:[/] {escape(words)}", soft_wrap=True)
     state = f"version {version} serves" if version else "learning continues"
     out.print(f"[bold]{name}[/]: {stream.examples_acknowledged:,} examples are durable, {state}")

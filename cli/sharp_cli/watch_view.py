@@ -11,6 +11,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from sharp_cli import quality
 from sharp_cli.output import count, size, span
 from sharp_cli.plain import time_text
 from sharp_client import EpisodeEvent, LayerStatistics, LearnerStatus, LearnerUpdate, Progress
@@ -23,6 +24,9 @@ BESIDE_BAR = 52
 
 METER = 16
 """Characters of a meter of bytes."""
+
+FALLEN = 3
+"""How many of the classes that got worse are named."""
 
 EVENTS = 6
 """How many of the latest events are shown."""
@@ -151,6 +155,10 @@ def _facts(status: LearnerStatus) -> Table:
         f"{size(backlog.bytes)} of {size(backlog.bytes_limit)}, {count(backlog.episodes_waiting, 'episode')} waiting, "
         f"{backlog.episodes_parked} parked",
     )
+    if words := quality.summary(status.quality):
+        rows.add_row("quality", "", words)
+        for fallen in status.quality.fallen[:FALLEN] if status.quality is not None else ():
+            rows.add_row("", "", Text(quality.fall(fallen), style="yellow"))
     rows.add_row("behind", "", f"{backlog.lag_examples:,} examples, {span(backlog.lag)}")
     rows.add_row(
         "examples/s",
