@@ -40,6 +40,7 @@ from sharp_engine.inspection import Inspection, LayerInspection
 from sharp_engine.labels import Label
 from sharp_engine.learner import Learner
 from sharp_engine.prediction.answers import ClassVote, NearMemory, Prediction, Predictions, Predictor
+from sharp_engine.prediction.quality import ClassQuality, Confusion, Quality
 from sharp_engine.presets import PRESETS, preset
 from sharp_engine.stream.segmenter import Segmenter
 from sharp_engine.training.pretraining import PretrainReport, pretrain
@@ -50,8 +51,10 @@ __all__ = [
     "ArchitectureConfig",
     "BackboneConfig",
     "Cancelled",
+    "ClassQuality",
     "ClassVote",
     "ConfigError",
+    "Confusion",
     "DictionaryConfig",
     "DtypeError",
     "EmptyEpisodeError",
@@ -80,6 +83,7 @@ __all__ = [
     "Predictor",
     "PretrainReport",
     "Progress",
+    "Quality",
     "Segmenter",
     "ShapeError",
     "SharpError",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sharp_engine.labels import Label
 from sharp_engine.network.state import Layer, UnitState, rank_counts
+from sharp_engine.prediction.quality import Quality
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ class Inspection:
     """What was fitted to the first examples: the patch dictionary and the scale of features."""
     examples_per_class: dict[Label, int]
     """With a learned metric: how many examples of each class are known."""
-    estimated_accuracy: float | None
-    """With a learned metric: share of representatives that are answered right, each left out in turn; absent while
-    they are less than twenty."""
+    quality: Quality | None
+    """With a learned metric: how good answers are on representatives, each left out in turn; absent while they are less
+    than twenty."""
     network_weight: float | None
     """With a learned metric: weight of the network's vote; absent before it was fitted."""
     network_resting: bool

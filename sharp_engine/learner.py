@@ -12,7 +12,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +41,7 @@ from sharp_engine.network.state import Network, build
 from sharp_engine.prediction import novelty
 from sharp_engine.prediction.answers import Predictions, Predictor
 from sharp_engine.prediction.metric_predictor import MetricPredictor
+from sharp_engine.prediction.quality import Quality
 from sharp_engine.prediction.vote import VotePredictor
 from sharp_engine.stream.segmenter import Segmenter
 from sharp_engine.training.episode import EpisodeTrainer, Examples, RunningEpisode, consolidate, hold_out
@@ -564,7 +564,7 @@ class Learner:
             episodic_bytes=known.episodic.nbytes if known else 0,
             features_bytes=self.preprocessor.nbytes if built else 0,
             examples_per_class={self.labels.label(i): n for i, n in known.semantic.examples.items()} if known else {},
-            estimated_accuracy=known.calibration.accuracy if known else None,
+            quality=self.quality(),
             network_weight=known.calibration.weight if known else None,
             network_resting=self.network_resting,
             episodes_left=min(self._episodes_left(self.network, self.network_episodes).values(), default=None)
@@ -574,17 +574,20 @@ class Learner:
             phases_done=None if self.running is None else self.running.phases_done,
         )
 
-    def quality(self) -> Any:
-        """Stand-in."""
-        from sharp_engine import standin
+    def quality(self) -> Quality | None:
+        """How good its answers are, on held-out examples; absent without a learned metric, and while they are few.
 
-        return standin.quality(self)
+        Measured when an episode is learned, and now and then while examples are taught.
+        """
+        quality = self.knowledge.calibration.quality if self.knowledge is not None else None
+        return None if quality is None else quality.named(self.labels.label)
 
     def rename_class(self, old: Label, new: Label) -> None:
         """Stand-in."""
-        from sharp_engine import standin
-
-        standin.rename(self, old, new)
+        class_id = self.labels.find(old)
+        pairs = [(i, new if i == class_id else label) for i, label in self.labels.pairs()]
+        self.labels = Labels(pairs, self.labels.next_id, self.labels.kind)
+        self._predictor = None
 
     def merge_classes(self, source: Label, target: Label) -> None:
         """Stand-in."""

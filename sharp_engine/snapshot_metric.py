@@ -14,6 +14,7 @@ With an episode in progress these are as they were before it began: what it adds
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -28,6 +29,7 @@ from sharp_engine.memory.semantic import SemanticMemory
 from sharp_engine.network.dictionary import PatchDictionary, patch_side
 from sharp_engine.network.features import Scale
 from sharp_engine.prediction.calibration import Calibration
+from sharp_engine.prediction.quality import ClassQuality, Confusion, Quality, measure
 from sharp_engine.training.knowledge import Knowledge
 
 Count = Callable[[object], int]
@@ -65,7 +67,7 @@ def describe(learner: Learner) -> dict[str, Any] | None:
             "temperature": calibration.temperature,
             "weight": calibration.weight,
             "fruitless": calibration.fruitless,
-            "accuracy": calibration.accuracy,
+            "quality": _described(calibration.quality),
         },
     }
 
@@ -140,7 +142,8 @@ def restore(learner: Learner, description: dict[str, Any], tensors: TensorFile, 
     labelled = {class_id for class_id, _ in learner.labels.pairs()}
     if not {*ids, *correction_ids} <= everyone or not everyone <= labelled:
         raise SnapshotError("single memories of classes that are not known")
-    learner.knowledge = Knowledge(semantic, episodic, _calibration(description["calibration"], tensors, count))
+    calibration = _calibration(description["calibration"], everyone, tensors, count)
+    learner.knowledge = Knowledge(semantic, episodic, calibration)
 
 
 def _restore_features(learner: Learner, features: int, tensors: TensorFile) -> None:
@@ -174,18 +177,42 @@ def _representatives(
     )
 
 
-def _calibration(entry: dict[str, Any], tensors: TensorFile, count: Count) -> Calibration:
+def _calibration(entry: dict[str, Any], everyone: set[int], tensors: TensorFile, count: Count) -> Calibration:
     noise, temperature = float(entry["noise"]), float(entry["temperature"])
     weight = None if entry["weight"] is None else float(entry["weight"])
-    accuracy = None if entry["accuracy"] is None else float(entry["accuracy"])
     if not (0 < noise < math.inf and 0 < temperature < math.inf and 0 <= (weight or 0.0) < math.inf):
-        raise SnapshotError("calibration is damaged")
-    if accuracy is not None and not 0 <= accuracy <= 1:
         raise SnapshotError("calibration is damaged")
     references = tensors.take("calibration.references", torch.float32, (None,))
     if bool((references[1:] < references[:-1]).any()):
         raise SnapshotError("calibration is damaged: references are not in order")
-    return Calibration(noise, temperature, references, weight, count(entry["fruitless"]), accuracy)
+    quality = _quality(entry["quality"], everyone, count)
+    return Calibration(noise, temperature, references, weight, count(entry["fruitless"]), quality)
+
+
+def _described(quality: Quality | None) -> dict[str, Any] | None:
+    if quality is None:
+        return None
+    return {
+        "classes": [[c.label, c.examples, c.right] for c in quality.classes],
+        "confusions": [[pair.truth, pair.answered, pair.count] for pair in quality.confusions],
+    }
+
+
+def _quality(entry: dict[str, Any] | None, everyone: set[int], count: Count) -> Quality | None:
+    if entry is None:
+        return None
+    classes = [tuple(count(value) for value in values) for values in entry["classes"]]
+    pairs = [tuple(count(value) for value in values) for values in entry["confusions"]]
+    answers = Counter({(class_id, class_id): right for class_id, _, right in classes})
+    for truth, answered, number in pairs:
+        answers[truth, answered] += number
+    quality = Quality(tuple(ClassQuality(*values) for values in classes), tuple(Confusion(*pair) for pair in pairs))
+    if not {class_id for pair in answers for class_id in pair} <= everyone:
+        raise SnapshotError("quality is of classes that are not known")
+    ids = [class_id for class_id, _, _ in classes]
+    if not ids or len(set(ids)) < len(ids) or quality != measure(answers, ids):
+        raise SnapshotError("quality is damaged")
+    return quality
 
 
 def _triangle(square: Tensor) -> Tensor:

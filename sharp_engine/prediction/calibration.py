@@ -1,7 +1,7 @@
 """How sure an answer is, and how novel an example: fitted on single memories that the metric is made to forget first.
 
-Every class keeps a few representatives. Each is scored as if the metric had never learned it (`Metric.left_out`), and
-the network never trained on those it votes on, so what is fitted here holds for examples not seen yet:
+Every class keeps a few representatives. Each is scored as if the metric had never learned it (`left_out.py`), and the
+network never trained on those it votes on, so what is fitted here holds for examples not seen yet:
 - the noise of unseen examples, which is larger than that of the examples a covariance was estimated from;
 - the temperature at which a softmax of scores gives shares that are right as often as they say;
 - the novelty of examples of known classes, for comparison;
@@ -17,10 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sharp_engine.prediction.quality import Quality
+
 _ENOUGH = 20
 """Fewer representatives than this say too little: everything stays as it was at the start."""
 
-_MOST = 1024
+_MOST = 2048
 """Representatives that calibration looks at; more tell no more."""
 
 _LOWEST, _HIGHEST = 0.02, 200.0
@@ -48,8 +50,8 @@ class Calibration:
     """Of the network's vote; absent before it was fitted."""
     fruitless: int = 0
     """For how many episodes in a row the network's vote has added nothing."""
-    accuracy: float | None = None
-    """Share of representatives that are answered right; absent before there were enough."""
+    quality: Quality | None = None
+    """How representatives are answered, by class id; absent before there were enough."""
 
     def shares(self, scores: Tensor) -> Tensor:
         """Shares of classes from their scores: (n, classes)."""
@@ -81,7 +83,7 @@ def enough(representatives: int) -> bool:
 
 
 def sample(count: int) -> Tensor:
-    """Which of so many representatives are looked at: (at most 1024,)."""
+    """Which of so many representatives are looked at: (at most 2048,)."""
     return torch.arange(count) if count <= _MOST else torch.linspace(0, count - 1, _MOST).round().long()
 
 

@@ -184,11 +184,13 @@ class Metric:
         self._quadratic = quadratic.T.to(device, torch.float32).contiguous()
         self._linear = linear.T.to(device, torch.float32).contiguous()
         self._constant = constant.to(device, torch.float32)
-        self._places = (around @ axes.T).to(device, torch.float32)  # (classes, axes)
+        self.places = (around @ axes.T).to(device, torch.float32)  # (classes, axes), of the means themselves
+        self.psi = psi.to(device, torch.float32)  # (axes,)
+        self.least = least
         sure = 1.0 + least / (1.0 + float(known.counts.max()) * least)
         self._rest_slope = 0.5 * (1.0 / (1.0 + least) - 1.0 / sure)
         beyond = dimensions - len(psi)
-        self._rest_offset = 0.5 * beyond * (math.log1p(least) - math.log(sure))
+        self.rest_offset = 0.5 * beyond * (math.log1p(least) - math.log(sure))
         self._seen = (1.0 / everything).to(device, torch.float32)  # (axes,)
         self._seen_constant = float(everything.log().sum())
 
@@ -208,7 +210,7 @@ class Metric:
 
     def likeness(self, rest: Tensor) -> Tensor:
         """What directions beyond the axes add to every class's score: (n,)."""
-        return rest * self._rest_slope + self._rest_offset
+        return rest * self._rest_slope + self.rest_offset
 
     def distances(self, z: Tensor, scores: Tensor) -> Tensor:
         """Squared distances to classes along the axes, in the order of their scores: (n, classes).
@@ -219,26 +221,6 @@ class Metric:
         plain = (everything[:, None] - 2.0 * scores) / max(z.shape[1], 1)
         # Corrections and votes may lift a score beyond any likelihood: then it nears 0, and still rises with its score.
         return torch.where(plain < _NEAR, _NEAR**2 / (2.0 * _NEAR - plain.clamp(max=_NEAR)), plain)
-
-    def left_out(self, at: Coordinates, rows: Tensor, leverage: float) -> Coordinates:
-        """Coordinates of examples as a metric would see them that had not learned them.
-
-        Leaving an example out moves its class's mean away from it and widens the covariance along it; a rank-one
-        update of the inverse gives both. rows: (n,) the class of each, by its place in this metric; of classes with at
-        least two examples.
-        """
-        n = self.counts.to(at.z.device, torch.float32)[rows]
-        off = at.z - self._places[rows]  # (n, axes) from the class's mean
-        factor = n / (n - 1.0).clamp(min=1.0)
-        seen = leverage * factor * (off.square().sum(1) + at.rest) * self.noise
-        remaining = (1.0 - seen).clamp(min=0.05)
-        z = self._places[rows] + off * (factor / remaining)[:, None]
-        return Coordinates(z, at.rest * factor.square() / remaining)
-
-    def noise_along_axes(self, at: Coordinates, rows: Tensor) -> float:
-        """Mean squared deviation from the class's mean per axis, in this metric's unit."""
-        off = at.z - self._places[rows]
-        return float(off.square().mean()) if off.numel() else 1.0  # no axis, no noise along it
 
 
 def _axes(around: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ known before stays as it was, for whoever still answers with it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,10 @@ from sharp_engine.memory.episodic import EpisodicMemory
 from sharp_engine.memory.semantic import SemanticMemory, empty_semantic_memory
 from sharp_engine.network.features import FeatureMap
 from sharp_engine.prediction.calibration import Calibration, enough, fit_temperature, fit_weight, sample
-from sharp_engine.prediction.metric import Coordinates, Metric, Whitening, fit_whitening, whitened_means
+from sharp_engine.prediction.left_out import LeftOut, leave_out
+from sharp_engine.prediction.metric import Metric, Whitening, fit_whitening, whitened_means
 from sharp_engine.prediction.metric_predictor import LearnedMetric, voters
+from sharp_engine.prediction.quality import measure
 from sharp_engine.prediction.vote import VotePredictor
 
 _CHUNK = 2048
@@ -50,7 +53,9 @@ class Knowledge:
 
     def forget(self, class_id: int) -> Knowledge:
         """Without one class."""
-        return replace(self, semantic=self.semantic.forget(class_id), episodic=self.episodic.forget(class_id))
+        quality = self.calibration.quality
+        calibration = replace(self.calibration, quality=quality.without(class_id) if quality else None)
+        return Knowledge(self.semantic.forget(class_id), self.episodic.forget(class_id), calibration)
 
 
 def nothing_known(features: int, dimensions: int, device: torch.device) -> Knowledge:
@@ -183,16 +188,17 @@ class MetricLearner:
             return replace(known, calibration=plain)
         means = whitened_means(known.semantic, whitening)
         metric = Metric(means, self._config.floor, 1.0)
-        noise = metric.noise_along_axes(*_left_out(metric, whitening, single))
+        noise = _left_out(metric, whitening, single).noise
         metric = Metric(means, self._config.floor, min(max(noise, _LEAST_NOISE), _MOST_NOISE))
-        at, rows = _left_out(metric, whitening, single)
-        scores = metric.scores(at.z)
+        left = _left_out(metric, whitening, single)
+        ids, answers = metric.class_ids, left.scores.argmax(1).tolist()
+        pairs = Counter((ids[row], ids[answer]) for row, answer in zip(single.rows.tolist(), answers, strict=True))
         calibration = replace(
             plain,
             noise=metric.noise,
-            temperature=fit_temperature(scores, rows),
-            references=(-scores.amax(1) - metric.likeness(at.rest)).sort().values.cpu(),
-            accuracy=float((scores.argmax(1) == rows).float().mean()),
+            temperature=fit_temperature(left.scores, single.rows),
+            references=left.novelty.sort().values.cpu(),
+            quality=measure(pairs, ids),
         )
         return replace(known, calibration=calibration)
 
@@ -204,8 +210,7 @@ class MetricLearner:
             return known
         single = single.take(single.held_out)
         metric = Metric(whitened_means(known.semantic, whitening), self._config.floor, calibration.noise)
-        at, rows = _left_out(metric, whitening, single)
-        scores = metric.scores(at.z)
+        scores, rows = _left_out(metric, whitening, single).scores, single.rows
         votes = vote.class_scores(single.s) @ voters(vote, metric)
         weight = fit_weight(scores, votes, rows)
         fruitless = 0 if weight else calibration.fruitless + 1
@@ -287,9 +292,9 @@ class _SingleMemories:
         return _SingleMemories(self.s[chosen], self.v[chosen], self.rows[chosen], self.held_out[chosen])
 
 
-def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> tuple[Coordinates, Tensor]:
-    """Coordinates of single memories as if they had never been learned, and their classes."""
-    return metric.left_out(metric.coordinates(single.v), single.rows, whitening.leverage), single.rows
+def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> LeftOut:
+    """Single memories as if they had never been learned."""
+    return leave_out(metric, metric.coordinates(single.v), single.rows, whitening.leverage)
 
 
 def _places(marked: Tensor) -> set[int]:

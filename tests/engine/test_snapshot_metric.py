@@ -243,7 +243,6 @@ def test_values_that_cannot_be_are_refused(genuine: tuple[Tensors, Description],
         ("metric", "calibration", "temperature"): -1.0,
         ("metric", "calibration", "weight"): -0.5,
         ("metric", "calibration", "fruitless"): -1,
-        ("metric", "calibration", "accuracy"): 1.5,
         ("network_episodes",): 10**6,
     }
     for place, value in words.items():

@@ -465,5 +465,5 @@ def test_inspection_tells_the_bytes_of_every_memory() -> None:
     learner.learn_episode(*examples((0, 1), each=30, seed=2))
     again = learner.inspect()
     assert first.semantic_bytes == again.semantic_bytes > 0 and again.episodic_bytes > 0
-    assert again.estimated_accuracy is None or 0.0 <= again.estimated_accuracy <= 1.0
+    assert again.quality == learner.quality() is not None
     assert again.features_bytes == 2 * 6 * 4

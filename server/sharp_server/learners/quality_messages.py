@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from sharp.v1 import learner_pb2
 from sharp.v1 import quality_pb2 as pb
+from sharp_engine import ClassQuality
 from sharp_server.learners.messages import label_message, timestamp
-from sharp_server.prediction.quality import ClassQuality, MeasuredVersion, QualityReport
+from sharp_server.prediction.quality import MeasuredVersion, QualityReport
 
 _LISTED = 20
 """Classes, worst first, where not all are asked for."""
@@ -25,10 +26,10 @@ def quality_message(measured: MeasuredVersion, every_class: bool = False) -> pb.
         model_version=measured.version,
         create_time=timestamp(measured.created),
         examples=quality.examples,
-        right=quality.right,
+        right=measured.right,
         classes=map(class_quality_message, quality.classes if every_class else quality.classes[:_LISTED]),
         confusions=[
-            pb.Confusion(label=label_message(p.label), answered=label_message(p.answered), examples=p.examples)
+            pb.Confusion(label=label_message(p.truth), answered=label_message(p.answered), examples=p.count)
             for p in quality.confusions
         ],
     )

@@ -19,7 +19,7 @@ from sharp_server.learners.restoring import Restoring
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import stored_label_kind
 from sharp_server.prediction.model import Model, load_learner, model_of
-from sharp_server.prediction.quality import MeasuredVersion, Quality, QualityReport, compare
+from sharp_server.prediction.quality import MeasuredVersion, QualityReport, compare, from_json
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage import recovery
 from sharp_server.storage.data_folder import QUARANTINE_PREFIX, DataFolder
@@ -138,7 +138,7 @@ class StartUp:
     async def _quality(self, row: LearnerRow) -> QualityReport:
         """How good the newest version is, as it was written down with it."""
         measured = {
-            kept.version: MeasuredVersion(kept.version, kept.created, Quality.from_json(kept.quality))
+            kept.version: MeasuredVersion(kept.version, kept.created, from_json(kept.quality))
             for kept in (await self._storage.qualities(row.id))[:2]
         }
         before = measured.get(row.version - 1)

@@ -12,7 +12,7 @@ from sharp_engine import Label
 from sharp_server.errors import RpcError
 from sharp_server.learners.restoring import Restoring
 from sharp_server.learners.served_learner import ServedLearner
-from sharp_server.prediction.quality import MeasuredVersion, Quality
+from sharp_server.prediction.quality import MeasuredVersion, from_json
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import SnapshotRow, VersionRow
 
@@ -38,7 +38,7 @@ class Versions:
     async def qualities(self, served: ServedLearner) -> list[MeasuredVersion]:
         """How good the newest versions are, newest first."""
         rows = await self._storage.qualities(served.id)
-        return [MeasuredVersion(row.version, row.created, Quality.from_json(row.quality)) for row in rows]
+        return [MeasuredVersion(row.version, row.created, from_json(row.quality)) for row in rows]
 
     async def undo(self, served: ServedLearner, version: int, preview: bool) -> UndoReport:
         """Undo a version, the one that serves; or only say what that would do."""

@@ -10,7 +10,7 @@ import json
 import math
 from dataclasses import dataclass
 
-from sharp_engine import Label, Learner
+from sharp_engine import ClassQuality, Confusion, Learner, Quality
 
 _CONFUSIONS = 20
 """Pairs of classes that are kept, most frequent first."""
@@ -20,75 +20,18 @@ _DEVIATIONS = 2.0
 
 
 @dataclass(frozen=True)
-class ClassQuality:
-    """How the held-out examples of one class are answered."""
-
-    label: Label
-    examples: int
-    right: int
-
-    @property
-    def accuracy(self) -> float:
-        """Share that is right."""
-        return self.right / self.examples
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """Held-out examples of one class that are answered with another."""
-
-    label: Label
-    answered: Label
-    examples: int
-
-
-@dataclass(frozen=True)
-class Quality:
-    """One version, measured."""
-
-    classes: tuple[ClassQuality, ...]
-    """Worst first; those without a held-out example are not among them."""
-    confusions: tuple[Confusion, ...]
-    """Most frequent first."""
-
-    @property
-    def examples(self) -> int:
-        """Held-out examples in all."""
-        return sum(entry.examples for entry in self.classes)
-
-    @property
-    def right(self) -> int:
-        """Those of them that are answered right."""
-        return sum(entry.right for entry in self.classes)
-
-    @property
-    def accuracy(self) -> float:
-        """Share that is right."""
-        return self.right / self.examples
-
-    def to_json(self) -> str:
-        """For the journal."""
-        classes = [[entry.label, entry.examples, entry.right] for entry in self.classes]
-        confusions = [[pair.label, pair.answered, pair.examples] for pair in self.confusions]
-        return json.dumps({"classes": classes, "confusions": confusions}, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Quality:
-        """From the journal."""
-        found = json.loads(text)
-        return cls(
-            tuple(ClassQuality(*entry) for entry in found["classes"]),
-            tuple(Confusion(*pair) for pair in found["confusions"]),
-        )
-
-
-@dataclass(frozen=True)
 class MeasuredVersion:
     """A version and how good it is."""
 
     version: int
     created: float
     quality: Quality
+    """Classes worst first, the most frequent confusions only."""
+
+    @property
+    def right(self) -> int:
+        """Held-out examples that are answered right."""
+        return sum(entry.right for entry in self.quality.classes)
 
 
 @dataclass(frozen=True)
@@ -115,17 +58,27 @@ class QualityReport:
 
 
 def quality_of(learner: Learner) -> Quality | None:
-    """How good a learner is; none where it holds too few examples to say."""
+    """How good a learner is, worst class first; none where it holds too few examples to say."""
     measured = learner.quality()
     if measured is None:
         return None
-    classes = [ClassQuality(entry.label, entry.examples, entry.right) for entry in measured.classes if entry.examples]
-    if not classes:
-        return None
-    pairs = [Confusion(pair.label, pair.answered, pair.examples) for pair in measured.confusions]
+    worst_first = sorted(measured.classes, key=lambda entry: (entry.accuracy, -entry.examples))
+    return Quality(tuple(worst_first), measured.confusions[:_CONFUSIONS])
+
+
+def to_json(quality: Quality) -> str:
+    """For the journal."""
+    classes = [[entry.label, entry.examples, entry.right] for entry in quality.classes]
+    confusions = [[pair.truth, pair.answered, pair.count] for pair in quality.confusions]
+    return json.dumps({"classes": classes, "confusions": confusions}, separators=(",", ":"))
+
+
+def from_json(text: str) -> Quality:
+    """From the journal."""
+    found = json.loads(text)
     return Quality(
-        tuple(sorted(classes, key=lambda entry: (entry.accuracy, -entry.examples, str(entry.label)))),
-        tuple(sorted(pairs, key=lambda pair: (-pair.examples, str(pair.label), str(pair.answered)))[:_CONFUSIONS]),
+        tuple(ClassQuality(*entry) for entry in found["classes"]),
+        tuple(Confusion(*pair) for pair in found["confusions"]),
     )
 
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sharp_engine import EpisodeReport, Label, LearnerConfig
-from sharp_server.prediction.quality import Quality
+from sharp_engine import EpisodeReport, Label, LearnerConfig, Quality
 from sharp_server.prediction.summary import LayerSummary, Summary
 
 

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from sharp_engine import Learner
+from sharp_engine import Learner, Quality
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import disk_is_full
 from sharp_server.prediction.model import Model, model_of
-from sharp_server.prediction.quality import MeasuredVersion, Quality, QualityReport, compare, quality_of
+from sharp_server.prediction.quality import MeasuredVersion, QualityReport, compare, quality_of, to_json
 from sharp_server.prediction.summary import Summary
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder, new_name, sha256_of
@@ -120,7 +120,7 @@ class Publisher:
                     snapshot,
                     cause,
                     self._config.data.automatic_snapshots,
-                    quality=None if measured is None else measured.quality.to_json(),
+                    quality=None if measured is None else to_json(measured.quality),
                     keep_qualities=self._config.quality.versions,
                 )
             )
