@@ -83,7 +83,7 @@ class ServerContext:
         importing = Importing(config, folder, state, registry, lifecycle, restoring, snapshots, thread)
         parked = ParkedEpisodes(storage, scheduler, metrics)
         self._start_up = StartUp(config, folder, storage, registry, publisher, restoring, damage, thread)
-        metrics.watch(LearnerGauges(registry, lambda: trainer.pid, folder.free_bytes))
+        metrics.watch(LearnerGauges(registry, lambda: trainer.pid, folder.free_bytes, config.quality.metric_classes))
 
         decoder = InputDecoder(limits, threads)
 

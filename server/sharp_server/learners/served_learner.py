@@ -23,6 +23,7 @@ from sharp_server.learners.mailbox import Mailbox
 from sharp_server.learners.version_waiters import VersionWaiters
 from sharp_server.prediction.model import Model
 from sharp_server.prediction.summary import LayerSummary
+from sharp_server.runtime.answer_histograms import AnswerHistograms
 from sharp_server.runtime.rate import Rate
 from sharp_server.storage.records import EpisodeRow, LearnerRow
 from sharp_server.training.protocol import PhaseDone, Progressed, Started
@@ -54,6 +55,7 @@ class ServedLearner:
         self.classes = ClassOrdinals(row.next_class)
         self.backlog = Backlog()
         self.ingested, self.trained, self.predicted = Rate(), Rate(), Rate()
+        self.answers = AnswerHistograms()
         self.files = asyncio.Lock()
         """Held while the serving version is copied, and while a class is forgotten: no copy brings it back."""
         self._input_shape: tuple[int, ...] | None = tuple(json.loads(row.input_shape)) if row.input_shape else None
