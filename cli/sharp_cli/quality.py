@@ -47,9 +47,9 @@ def fallen_in(reports: Sequence[EpisodeReport]) -> list[str]:
     found = []
     for report in reports:
         learned = report.learned
-        if learned is not None and learned.statistics is not None:
-            for one in learned.statistics.quality.fallen:
-                found.append(f"version {learned.model_version}: {fall(one)}")
+        statistics = learned.statistics if learned is not None else None
+        if learned is not None and statistics is not None and statistics.quality is not None:
+            found += [f"version {learned.model_version}: {fall(one)}" for one in statistics.quality.fallen]
     return found
 
 

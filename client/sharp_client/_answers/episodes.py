@@ -94,8 +94,8 @@ class EpisodeStatistics(Answer, message=episode_pb2.EpisodeStatistics):
     """The memories after it."""
     recruited: Mapping[str, int] = field(default_factory=dict)
     """Units that left the idle state for it, by name of the layer."""
-    quality: QualityReport = field(default_factory=QualityReport, repr=False)
-    """How good the version is, beside the version before."""
+    quality: QualityReport | None = field(default=None, repr=False)
+    """How good the version is, beside the version before. None: not known."""
 
 
 @dataclass(frozen=True, repr=False)

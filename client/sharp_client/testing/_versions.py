@@ -30,7 +30,7 @@ class VersionMethods:
         old, new = _label(learner, request.label, "label"), _label(learner, request.new_label, "new_label")
         _require(learner, old)
         if learner.knows(new):
-            raise refuse(ClassExistsError, f"{learner.name} has a class {new!r} already", label=new)
+            raise refuse(ClassExistsError, f"there is a class {new!r} already: merging makes one of two", label=new)
         holding = _holding(learner, old)
         waiting = learner.relabel_waiting(old, new)
         if old in learner.classes:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import sharp_engine as engine
 from sharp.v1 import class_admin_pb2 as pb
 from sharp.v1 import label_pb2, learner_admin_pb2, quality_pb2, snapshot_pb2
 from sharp_engine.prediction.left_out import leave_out
+from sharp_engine.prediction.metric import Metric, fit_whitening, whitened_means
 from tests.server.learners.test_several_learners import figures
 from tests.server.running import SECONDS, Server, answered, blobs, refused, until
 
@@ -53,7 +55,7 @@ def classes(server: Server, learner: str) -> dict[str, Any]:
 
 def close_blobs(texts: str, seed: int = 0) -> tuple[Any, list[Any]]:
     """Classes that overlap, so that some answers are wrong."""
-    x, y = blobs(texts, each=60, seed=seed)
+    x, y = blobs(texts, each=200, seed=seed)
     return 0.3 * x + 0.7 * blobs("~", each=len(y), seed=seed + 1)[0], y
 
 
@@ -66,15 +68,15 @@ def by_hand(content: bytes, folder: Path) -> tuple[dict[str, list[int]], Counter
     learner = engine.Learner.load(folder / "version.safetensors")
     known = learner.knowledge
     assert known is not None
-    whitening = learner._whitening_of(known)
-    single = learner.metric_learner._single_memories(known, whitening)
-    assert single is not None
-    metric = learner.metric_learner.fit(known, whitening, None).metric
-    scores = leave_out(metric, metric.coordinates(single.v), single.rows, whitening.leverage).scores
+    whitening = fit_whitening(known.semantic, learner.feature_map.stable, learner.config.metric)
+    metric = Metric(whitened_means(known.semantic, whitening), learner.config.metric.floor, known.calibration.noise)
     counts: dict[str, list[int]] = {}
     wrong: Counter[tuple[str, str]] = Counter()
-    for row, answer in zip(single.rows.tolist(), scores.argmax(1).tolist(), strict=True):
-        truth, said = (str(learner.labels.label(metric.class_ids[i])) for i in (row, answer))
+    for held, example in ((held, example) for held in known.episodic.classes for example in held.features.float()):
+        at = metric.coordinates(whitening(learner.feature_map(example[None])))
+        row = torch.tensor([metric.class_ids.index(held.class_id)])
+        answer = int(leave_out(metric, at, row, whitening.leverage).scores.argmax())
+        truth, said = (str(learner.labels.label(metric.class_ids[i])) for i in (int(row), answer))
         entry = counts.setdefault(truth, [0, 0])
         entry[0] += 1
         entry[1] += truth == said
@@ -124,7 +126,7 @@ def test_every_version_stands_beside_the_one_before_in_status_events_and_lists_a
     assert [(one.model_version, one.right) for one in listed] == [(2, second.quality.right), (1, first.quality.right)]
     for text, entry in classes(server, "a").items():
         assert entry.quality.examples > 0 and entry.HasField("quality_before") == (text in "ab")
-        assert entry.examples == 60
+        assert entry.examples == 200
     server.kill()
     server.restart()
     again = server.learner("a").status.quality
@@ -135,9 +137,9 @@ def test_every_version_stands_beside_the_one_before_in_status_events_and_lists_a
 def test_a_class_that_got_worse_is_named_in_the_log_the_status_and_the_metrics(serve: Callable[..., Server]) -> None:
     server = serve()
     server.create("a")
-    server.teach("a", blobs("ab", each=60))
-    x, _ = blobs("a", each=60, seed=3)
-    server.teach("a", (x, ["c"] * 60), stream_id="wrong")  # another class in the very same place
+    server.teach("a", blobs("ab", each=200))
+    x, _ = blobs("a", each=200, seed=3)
+    server.teach("a", (x, ["c"] * 200), stream_id="wrong")  # another class in the very same place
     fallen = server.learner("a").status.quality.fallen
     assert [fall.now.label.text for fall in fallen] == ["a"]
     assert fallen[0].before.right > fallen[0].now.right
