@@ -87,6 +87,16 @@ class Labels:
             raise UnknownClassError(f"no class {label!r} is known")
         return self._id[label]
 
+    def rename(self, label: Label, new: Label) -> None:
+        """Give a class another label, which no other class has; its id stays."""
+        class_id = self.find(label)
+        (new,) = as_labels([new])
+        self.check([new])
+        if self._id.get(new, class_id) != class_id:
+            raise LabelError(f"there is a class {new!r} already: merge the two instead")
+        del self._id[self._label[class_id]]
+        self._id[new], self._label[class_id] = class_id, new
+
     def remove(self, label: Label) -> None:
         """Forget a label; its id is not used again."""
         del self._label[self._id.pop(label)]

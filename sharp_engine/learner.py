@@ -544,6 +544,47 @@ class Learner:
             self._forget_in_progress(running, running.examples, class_id)
         self._predictor = None
 
+    def rename_class(self, label: Label, new: Label) -> None:
+        """Give a class another label, which no other class has. Everything known of it stays, at any time."""
+        self.labels.rename(label, new)
+        self._predictor = None
+
+    def merge_classes(self, source: Label, target: Label) -> None:
+        """Make one class part of another, as if all its examples had been of the other from the start.
+
+        Exactly so in the learned metric. The network's memories of both are compared on the units that both live on;
+        without any, the source's are dropped. If only one of the two is still replayed, the merged class is replayed no
+        longer: what is written anew from half of a class would forget the other half.
+        """
+        self._require_no_episode()
+        source_id, target_id = self.labels.find(source), self.labels.find(target)
+        if source_id == target_id:
+            raise LabelError(f"class {source!r} cannot be merged with itself")
+        knowledge = self.knowledge
+        if knowledge is not None:
+            knowledge = knowledge.merge(source_id, target_id, self.config.metric.representatives)
+            knowledge = self.metric_learner.calibrate(knowledge)
+        if self.architecture is not None:
+            self._merge_memories(source_id, target_id)
+            self.segmenter.merge(source_id, target_id)
+        self.knowledge = knowledge
+        self.pending = [Examples(p.x, torch.where(p.y == source_id, target_id, p.y)) for p in self.pending]
+        self.labels.remove(source)
+        self._predictor = None
+
+    def _merge_memories(self, source: int, target: int) -> None:
+        """Merge what the network's two memories hold of a class into what they hold of another."""
+        known = {memory.class_id: memory for memory in self.ltm.classes if memory.class_id in (source, target)}
+        if len(known) == 2 and not bool((known[source].mask & known[target].mask).any()):
+            self.stm, self.ltm = self.stm.forget(source), self.ltm.forget(source)  # no unit could compare both
+            return
+        replayed = {stored.class_id for stored in self.stm.classes} & {source, target}
+        if len(replayed) < len(known):
+            self.stm = self.stm.forget(source).forget(target)
+        self.stm = self.stm.merge(source, target)
+        ltm = self.ltm.merge(source, target, self.config.memory.ltm_per_class)
+        self.ltm = novelty.calibrate(ltm, self.config.prediction.floor_quantile) if ltm.classes else ltm
+
     def inspect(self) -> Inspection:
         """The learner in figures."""
         built, known = self.architecture is not None, self.knowledge

@@ -61,12 +61,7 @@ class EpisodicMemory:
         old = next((c for c in self.classes if c.class_id == class_id), None)
         joined = arrived
         if old is not None:
-            joined = Representatives(
-                class_id,
-                torch.cat((old.features, arrived.features)),
-                torch.cat((old.episodes, arrived.episodes)),
-                torch.cat((old.held_out, arrived.held_out)),
-            )
+            joined = _joined(old, arrived)
             if len(joined.features) > most:
                 fresh = min(len(s), max(1, round(most * len(s) / max(len(s) + known, 1))))
                 kept = torch.cat(
@@ -104,6 +99,43 @@ class EpisodicMemory:
             tuple(self.correction_episodes[row] for row in kept),
             self.corrections[kept],
         )
+
+    def merge(self, source: int, target: int, shares: tuple[int, int], most: int) -> EpisodicMemory:
+        """Give memories of one class to another, whose examples are as many as `shares` says, the source's first.
+
+        Of representatives that are too many, each class gives as its share is, evenly from its oldest to its newest.
+        """
+        held = {memories.class_id: memories for memories in self.classes}
+        given, own = held.pop(source, None), held.pop(target, None)
+        if given is not None and own is not None and len(given.features) + len(own.features) > most:
+            room = round(most * shares[0] / sum(shares))
+            room = min(max(room, most - len(own.features), 1), len(given.features), most - 1)
+            given, own = _thinned(given, room), _thinned(own, most - room)
+        if given is not None:
+            own = replace(given, class_id=target) if own is None else _joined(own, given)
+        if own is not None:
+            held[target] = own
+        return replace(
+            self,
+            classes=tuple(held[class_id] for class_id in sorted(held)),
+            correction_ids=tuple(target if known == source else known for known in self.correction_ids),
+        )
+
+
+def _joined(one: Representatives, other: Representatives) -> Representatives:
+    """Memories of both, as the first one's class."""
+    return Representatives(
+        one.class_id,
+        torch.cat((one.features, other.features)),
+        torch.cat((one.episodes, other.episodes)),
+        torch.cat((one.held_out, other.held_out)),
+    )
+
+
+def _thinned(memories: Representatives, count: int) -> Representatives:
+    """So many of them, or all: evenly from the first to the last."""
+    held = len(memories.features)
+    return memories if count >= held else _take(memories, torch.linspace(0, held - 1, count).round().long())
 
 
 def _take(memories: Representatives, rows: Tensor) -> Representatives:

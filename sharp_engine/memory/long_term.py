@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sharp_engine.memory.packing import alternating
+
 
 @dataclass(frozen=True)
 class ClassMemory:
@@ -60,6 +62,35 @@ class LongTermMemory:
     def forget(self, class_id: int) -> LongTermMemory:
         """Drop one class."""
         return replace(self, classes=tuple(c for c in self.classes if c.class_id != class_id))
+
+    def merge(self, source: int, target: int, most: int) -> LongTermMemory:
+        """Give memories of one class to another: at most so many of both, alternately.
+
+        They are compared on the units that both classes live on, of which there must be some.
+        """
+        held = {memory.class_id: memory for memory in self.classes}
+        if source not in held:
+            return self
+        given = replace(held[source], class_id=target)
+        if target in held:
+            given = _merged(held[target], given, most)
+        return self.forget(source).put([given])
+
+
+def _merged(own: ClassMemory, given: ClassMemory, most: int) -> ClassMemory:
+    common = own.mask & given.mask
+    # A unit vector on fewer units is the same example as those units see it.
+    vectors = torch.cat([F.normalize(memory.vectors[:, common[memory.mask]], dim=1) for memory in (own, given)])
+    order = alternating(len(own.vectors), len(given.vectors))[:most]
+    references = alternating(len(own.reference), len(given.reference))
+    references = references[: max(len(own.reference), len(given.reference))]
+    return replace(
+        own,
+        episode=max(own.episode, given.episode),
+        mask=common,
+        vectors=vectors[order],
+        reference=torch.cat((own.reference, given.reference))[references],
+    )
 
 
 def remember(class_id: int, episode: int, z: Tensor, mask: Tensor) -> ClassMemory:

@@ -58,6 +58,28 @@ class Packed:
         data = torch.cat(pieces) if pieces else self.data[:0]
         return Packed(data, sizes.cumsum(0), self.scales[indices], self.channels, self.bits, self.sparse)
 
+    def alternate(self, other: Packed) -> Packed:
+        """One of these, one of the others, and so on; packed in the same way."""
+        joined = Packed(
+            torch.cat((self.data, other.data)),
+            torch.cat((self.offsets, other.offsets[1:] + len(self.data))),
+            torch.cat((self.scales, other.scales)),
+            self.channels,
+            self.bits,
+            self.sparse,
+        )
+        return joined.take(torch.tensor(alternating(len(self), len(other)), dtype=torch.int64))
+
+
+def alternating(first: int, second: int) -> list[int]:
+    """Places of so many things and of so many that follow them, one of the first, one of the second, and so on.
+
+    >>> alternating(3, 1)
+    [0, 3, 1, 2]
+    """
+    places = sorted([(i, 0) for i in range(first)] + [(i, 1) for i in range(second)])
+    return [i + first * which for i, which in places]
+
 
 def pack(h: Tensor, bits: int, sparse: bool, useful: Tensor) -> Packed:
     """Quantise activations h: (n, channels, …). `useful`: (channels,) bool, the channels worth storing when sparse."""

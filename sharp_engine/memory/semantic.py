@@ -125,6 +125,27 @@ class SemanticMemory:
             taught_parts=(self.taught[waiting],) if waiting else (),
         )
 
+    def merge(self, source: int, target: int) -> SemanticMemory:
+        """As if all examples of one class had been of another from the start; nothing may wait to be summed up."""
+        assert not self.taught_ids
+        if source not in self.class_ids:
+            return self
+        if target not in self.class_ids:
+            ids = tuple(target if known == source else known for known in self.class_ids)
+            return replace(self, class_ids=ids, means=self.means.clone())
+        a, b = self.class_ids.index(source), self.class_ids.index(target)
+        counts, means = self.counts.clone(), self.means.clone()
+        n, m = int(counts[a]), int(counts[b])
+        apart = (means[a].to(_double(means.device)) - means[b]).to(means.dtype)
+        counts[b] = n + m
+        means[b] += apart * (n / (n + m))
+        scatter = self.scatter + (n * m / (n + m)) * torch.outer(apart, apart)
+        kept = [row for row in range(len(counts)) if row != a]
+        ids = tuple(self.class_ids[row] for row in kept)
+        return replace(
+            self, class_ids=ids, counts=counts[kept], means=means[kept], scatter=scatter, freedom=self.freedom + 1
+        )
+
 
 def empty_semantic_memory(dimensions: int, device: torch.device) -> SemanticMemory:
     """Knows nothing yet."""

@@ -80,6 +80,19 @@ class ShortTermMemory:
         """Drop one class."""
         return replace(self, classes=tuple(s for s in self.classes if s.class_id != class_id))
 
+    def merge(self, source: int, target: int) -> ShortTermMemory:
+        """Give activations of one class to another, under the newer of their episodes; it takes no more room."""
+        held = {stored.class_id: stored for stored in self.classes}
+        if source not in held:
+            return self
+        given = replace(held.pop(source), class_id=target)
+        if target in held:
+            own = held[target]
+            newest = max(given.episode, own.episode)
+            given = replace(given, episode=newest, packed=own.packed.alternate(given.packed))
+        held[target] = given
+        return replace(self, classes=tuple(sorted(held.values(), key=lambda stored: stored.episode)))
+
     def activations(self, stored: StoredClass) -> Tensor:
         """h of one class's examples, on the CPU: (n, *shape)."""
         return unpack(stored.packed, self.shape)

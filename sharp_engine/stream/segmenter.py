@@ -66,6 +66,10 @@ class Segmenter:
         kept = self.labels != class_id
         self.restore(self.labels[kept], self.features[kept])
 
+    def merge(self, source: int, target: int) -> None:
+        """Take examples of one class for another's from now on."""
+        self.labels = torch.where(self.labels == source, target, self.labels)
+
     def _cuts(self) -> list[int]:
         cuts: list[int] = []
         while True:

@@ -57,6 +57,13 @@ class Knowledge:
         calibration = replace(self.calibration, quality=quality.without(class_id) if quality else None)
         return Knowledge(self.semantic.forget(class_id), self.episodic.forget(class_id), calibration)
 
+    def merge(self, source: int, target: int, representatives: int) -> Knowledge:
+        """As if all examples of one class had been of another; to be calibrated anew."""
+        examples = self.semantic.examples
+        shares = examples.get(source, 0), examples.get(target, 0)
+        episodic = self.episodic.merge(source, target, shares, representatives)
+        return replace(self, semantic=self.semantic.folded().merge(source, target), episodic=episodic)
+
 
 def nothing_known(features: int, dimensions: int, device: torch.device) -> Knowledge:
     """Before the first example."""
