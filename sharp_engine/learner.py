@@ -623,17 +623,6 @@ class Learner:
         quality = self.knowledge.calibration.quality if self.knowledge is not None else None
         return None if quality is None else quality.named(self.labels.label)
 
-    def rename_class(self, old: Label, new: Label) -> None:
-        """Stand-in."""
-        class_id = self.labels.find(old)
-        pairs = [(i, new if i == class_id else label) for i, label in self.labels.pairs()]
-        self.labels = Labels(pairs, self.labels.next_id, self.labels.kind)
-        self._predictor = None
-
-    def merge_classes(self, source: Label, target: Label) -> None:
-        """Stand-in."""
-        self.forget(source)
-
     def save(self, path: str | os.PathLike[str], *, pending: bool = True) -> None:
         """Write a snapshot, complete or not at all. `pending` includes raw examples that are not learned yet."""
         from sharp_engine.snapshot import save

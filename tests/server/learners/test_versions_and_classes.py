@@ -72,9 +72,10 @@ def by_hand(content: bytes, folder: Path) -> tuple[dict[str, list[int]], Counter
     metric = Metric(whitened_means(known.semantic, whitening), learner.config.metric.floor, known.calibration.noise)
     counts: dict[str, list[int]] = {}
     wrong: Counter[tuple[str, str]] = Counter()
-    for held, example in ((held, example) for held in known.episodic.classes for example in held.features.float()):
+    every = [(kept.class_id, example) for kept in known.episodic.classes for example in kept.features.float()]
+    for class_id, example in every:
         at = metric.coordinates(whitening(learner.feature_map(example[None])))
-        row = torch.tensor([metric.class_ids.index(held.class_id)])
+        row = torch.tensor([metric.class_ids.index(class_id)])
         answer = int(leave_out(metric, at, row, whitening.leverage).scores.argmax())
         truth, said = (str(learner.labels.label(metric.class_ids[i])) for i in (int(row), answer))
         entry = counts.setdefault(truth, [0, 0])
