@@ -39,7 +39,7 @@ class SlicesOptions:
     """How much of everything."""
 
     rounds: int = 3
-    large_examples: int = 12_000
+    large_examples: int = 40_000
     small_examples: int = 200
     phases: int = 8
 
@@ -147,7 +147,7 @@ def _send(stream: LearnStream, examples: int, classes: int, seed: int = 0) -> No
 @app.command()
 def command(
     rounds: Annotated[int, typer.Option(min=1, help="Both sides are measured this often, in turns.")] = 3,
-    large_examples: Annotated[int, typer.Option(min=100, help="Examples of the large episode.")] = 12_000,
+    large_examples: Annotated[int, typer.Option(min=100, help="Examples of the large episode.")] = 40_000,
     output: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="See that it runs, in seconds; figures mean nothing.")] = False,
 ) -> None:

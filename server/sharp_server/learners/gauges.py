@@ -105,7 +105,7 @@ class LearnerGauges(Collector):
                 quality = report.now.quality
                 accuracy.add_metric([served.name], quality.accuracy)
                 examples.add_metric([served.name], quality.examples)
-                worst = reversed(quality.classes[: self._classes])  # of two that are cut to the same name, the worse one
+                worst = reversed(quality.classes[: self._classes])  # of two that are cut to one name, the worse one
                 for label, share in {str(entry.label)[:_LONGEST_LABEL]: entry.accuracy for entry in worst}.items():
                     by_class.add_metric([served.name, label], share)
             shares.add_metric([served.name], *served.answers.shares.read())

@@ -1,7 +1,7 @@
 """Gives the trainer slices of episodes in turn, and keeps it running.
 
-A turn ends with the episode, or after a phase when another learner has something to learn: a small episode does not
-wait behind a large one. Whatever happens to the trainer (it dies, hangs, runs out of memory, fails),
+A turn ends with the episode, or after a phase when another learner's comes first (see `turn_order`): a small episode
+does not wait behind a large one. Whatever happens to the trainer (it dies, hangs, runs out of memory, fails),
 predictions and other episodes go on; what becomes of the episode is decided in `aftermath`.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
@@ -31,6 +30,7 @@ from sharp_server.training.protocol import (
     Outcome,
     Pause,
     PhaseDone,
+    Progressed,
     Ready,
     Report,
     Started,
@@ -147,6 +147,8 @@ class Scheduler:
                 self._spawn_advance(turn)
             if not (isinstance(report, Started) and turn.goes_on):
                 turn.trainee.follow_turn(report, self._config.trainer.attempts)
+            if isinstance(report, Progressed):
+                self._order.follow(turn.trainee, report.seconds_left)
             self._ask_to_yield()
 
     def _trainer_ended(self) -> None:
@@ -156,11 +158,11 @@ class Scheduler:
         self._wake.set()
 
     def _ask_to_yield(self) -> None:
-        """Let the trainer leave its episode after the phase, if others have something to learn."""
+        """Let the trainer leave its episode after the phase, if somebody else's turn comes first."""
         turn = self._turn
         if turn is None or not turn.may_be_asked_to_yield:
             return
-        if any(other is not turn.trainee for other in self._order.ready()):
+        if self._order.has_precedence_over(turn.trainee):
             turn.may_be_asked_to_yield = False
             self._process.send(Yield())
 
@@ -214,8 +216,7 @@ class Scheduler:
         episode, standing = trainee.next_episode(), self._order.of(trainee)
         if episode is None:
             return
-        self._order.begin(trainee)
-        begun = time.monotonic()
+        self._order.begin()
         goes_on, in_memory = standing.left == episode.id, standing.in_memory
         standing.start_over()
         turn = self._turn = TrainingTurn(trainee, episode, new_name(trainee.model.version + 1), goes_on)
@@ -241,7 +242,7 @@ class Scheduler:
                 standing.leave(episode.id, outcome.in_memory)
             else:
                 trainee.end_turn()
-            self._order.charge(trainee, time.monotonic() - begun)
+            self._order.end(trainee, isinstance(outcome, Learned))
             self._turn = None
             turn.end()
 

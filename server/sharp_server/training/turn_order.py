@@ -1,25 +1,41 @@
-"""Whose turn it is: the learner that was given the least time, among those with something to learn.
+"""Whose turn it is: the episode that would be done first if all learners were trained at once, each as fast.
 
-Time and not turns, because phases differ by orders of magnitude: a small episode is learned while a large one waits for
-the time it had already, and the large one gets its share all the same. Nobody saves up time by having nothing to learn.
+That is fair queueing by virtual time, which passes as fast as each of the learners with something to learn would get
+on. A small episode passes a large one, which gets its share all the same; of equal ones the first is finished before
+the next begins; many episodes of one learner do not crowd out another's. How long an episode takes is guessed from its
+work and from how fast others went, and corrected by what the trainer says. Nobody saves up time by having nothing to
+learn.
 """
 
 from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sharp_server.storage.records import EpisodeRow
 from sharp_server.training.trainee import Trainee
+
+_FIRST_PACE = 1e-4
+"""Seconds per unit of work, before any episode was learned."""
 
 
 @dataclass
 class Standing:
-    """Where a learner stands."""
+    """Where a learner stands with the episode that it is to learn next."""
 
+    episode: int | None = None
+    """By id."""
+    work: float = 1.0
+    start: float = 0.0
+    """Virtual time from which it counts."""
+    estimate: float = 0.0
+    """Seconds that it takes in all."""
     spent: float = 0.0
-    """Seconds it was given; of one that had nothing to learn, at least what the least served one was given."""
+    """Seconds that it was given."""
+    pace: float | None = None
+    """Seconds per unit of work of the learner's latest episode."""
     waiting: bool = False
     """Whether it had something to learn when the order was looked at last."""
     not_before: float = 0.0
@@ -28,6 +44,11 @@ class Standing:
     """The episode that it left for others after a phase, by id."""
     in_memory: bool = False
     """Whether the trainer keeps the learner as it was then."""
+
+    @property
+    def finish(self) -> float:
+        """Virtual time at which it would be done."""
+        return self.start + max(self.estimate, self.spent)
 
     def leave(self, episode: int, in_memory: bool) -> None:
         """It left an episode after a phase."""
@@ -38,14 +59,28 @@ class Standing:
         self.left, self.in_memory = None, False
 
 
+def work_of(trainee: Trainee, episode: EpisodeRow) -> float:
+    """How much an episode is to learn: examples that pass through training, each time counted."""
+    training = trainee.config.training
+    steps = -(-episode.examples // training.batch_size)
+    epochs = max(training.epochs, -(-training.min_steps // max(1, steps)))
+    return float(max(1, training.phases) * epochs * episode.examples)
+
+
 class TurnOrder:
     """The order of turns; belongs to the event loop."""
 
-    def __init__(self, trainees: Iterable[Trainee]) -> None:
-        self._trainees = trainees
+    def __init__(
+        self,
+        trainees: Iterable[Trainee],
+        work: Callable[[Trainee, EpisodeRow], float] = work_of,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._trainees, self._work, self._clock = trainees, work, clock
         self._standings: weakref.WeakKeyDictionary[Trainee, Standing] = weakref.WeakKeyDictionary()
-        self._clock = 0.0
-        """The time that the learner had been given whose turn came last."""
+        self._virtual, self._looked, self._active = 0.0, clock(), 0
+        self._pace = _FIRST_PACE
+        self._turn_began = 0.0
 
     def of(self, trainee: Trainee) -> Standing:
         """Where one stands."""
@@ -53,28 +88,57 @@ class TurnOrder:
 
     def ready(self) -> list[Trainee]:
         """Learners with an episode to learn, the one whose turn comes next first."""
-        now, ready = time.monotonic(), []
+        now, ready = self._clock(), []
+        if self._active:
+            self._virtual += (now - self._looked) / self._active
+        else:  # nobody is owed anything from before
+            self._virtual = max([self._virtual, *(standing.finish for standing in self._standings.values())])
+        self._looked = now
         for trainee in self._trainees:
-            standing = self.of(trainee)
-            is_ready = standing.not_before <= now and trainee.next_episode() is not None
-            if is_ready and not standing.waiting:
-                standing.spent = max(standing.spent, self._clock)
-            standing.waiting = is_ready
-            if is_ready:
+            standing, episode = self.of(trainee), trainee.next_episode()
+            standing.waiting = standing.not_before <= now and episode is not None
+            if standing.waiting and episode is not None:
+                self._queue(trainee, standing, episode)
                 ready.append(trainee)
-        return sorted(ready, key=lambda trainee: self.of(trainee).spent)
+        self._active = len(ready)
+        return sorted(ready, key=lambda trainee: self.of(trainee).finish)
 
-    def begin(self, trainee: Trainee) -> None:
-        """Its turn begins."""
-        self._clock = max(self._clock, self.of(trainee).spent)
+    def _queue(self, trainee: Trainee, standing: Standing, episode: EpisodeRow) -> None:
+        if standing.episode == episode.id:
+            return
+        standing.start = max(self._virtual, standing.finish if standing.episode is not None else 0.0)
+        standing.episode, standing.spent = episode.id, 0.0
+        standing.work = self._work(trainee, episode)
+        standing.estimate = standing.work * (standing.pace or self._pace)
 
-    def charge(self, trainee: Trainee, seconds: float) -> None:
-        """Its turn took so long."""
-        self.of(trainee).spent += seconds
+    def has_precedence_over(self, trainee: Trainee) -> bool:
+        """Whether somebody else's turn would come before this learner's, if it ended now."""
+        standing = self.of(trainee)
+        spent = standing.spent + self._clock() - self._turn_began
+        finish = standing.start + max(standing.estimate, spent)
+        return any(other is not trainee and self.of(other).finish < finish for other in self.ready())
+
+    def begin(self) -> None:
+        """A turn begins."""
+        self._turn_began = self._clock()
+
+    def follow(self, trainee: Trainee, seconds_left: float | None) -> None:
+        """The trainer says how long the episode will take."""
+        if seconds_left is not None:
+            standing = self.of(trainee)
+            standing.estimate = standing.spent + self._clock() - self._turn_began + seconds_left
+
+    def end(self, trainee: Trainee, learned: bool) -> None:
+        """Its turn is over."""
+        standing = self.of(trainee)
+        standing.spent += self._clock() - self._turn_began
+        if learned:
+            standing.estimate = standing.spent
+            standing.pace = self._pace = standing.spent / standing.work
 
     def defer(self, trainee: Trainee, seconds: float) -> None:
         """It waits so long before its next turn."""
-        self.of(trainee).not_before = time.monotonic() + seconds
+        self.of(trainee).not_before = self._clock() + seconds
 
     def trainer_ended(self) -> None:
         """What was kept in its memory is gone."""

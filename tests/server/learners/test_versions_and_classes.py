@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -56,7 +57,8 @@ def classes(server: Server, learner: str) -> dict[str, Any]:
 def close_blobs(texts: str, seed: int = 0) -> tuple[Any, list[Any]]:
     """Classes that overlap, so that some answers are wrong."""
     x, y = blobs(texts, each=200, seed=seed)
-    return 0.3 * x + 0.7 * blobs("~", each=len(y), seed=seed + 1)[0], y
+    noise = np.random.default_rng(seed + 1).normal(0.0, 0.6, x.shape)
+    return (x + noise).astype(np.float32), y
 
 
 # ---- quality --------------------------------------------------------------------------------------------------------

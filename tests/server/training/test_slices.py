@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from sharp_engine import LearnerConfig, preset
+from sharp_engine import Learner, LearnerConfig, preset
 from sharp_server.config.model import TrainerConfig
 from sharp_server.storage.records import BatchSlice
 from sharp_server.training import episode_run, suspended
@@ -146,13 +146,13 @@ def test_what_was_computed_once_per_episode_is_not_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
-    real = episode_run.Learner._prepare
+    real = Learner._prepare
 
     def counted(self: Any, running: Any) -> None:
         made.append(running.features is None)
         real(self, running)
 
-    monkeypatch.setattr(episode_run.Learner, "_prepare", counted)
+    monkeypatch.setattr(Learner, "_prepare", counted)
     trainer = Trainer(pipe := Pipe(), Examples(), TrainerConfig(device="cpu"))  # type: ignore[arg-type]
     task = job(tmp_path, "a", 1, config())
     trainers = set()

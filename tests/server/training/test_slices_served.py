@@ -12,12 +12,12 @@ import pytest
 from sharp.v1 import label_pb2, learner_admin_pb2, learner_pb2, snapshot_pb2
 from tests.server.running import SECONDS, Server, Stream, answered, blobs, until
 
-SLICED = {"training__phases": "8", "training__min_steps": "150"}
-LONG = {"training__phases": "3", "training__min_steps": "1500"}
+SLICED: dict[str, Any] = {"training__phases": "8", "training__min_steps": "150"}
+LONG: dict[str, Any] = {"training__phases": "3", "training__min_steps": "1500"}
 X, Y = blobs("abc", each=60)
 
 
-def begin(server: Server, name: str, settings: dict[str, str], examples: Any = (X, Y)) -> Stream:
+def begin(server: Server, name: str, settings: dict[str, Any], examples: Any = (X, Y)) -> Stream:
     """A learner whose episode is being learned."""
     server.create(name, **settings)
     stream = server.stream(name)
