@@ -281,6 +281,9 @@ class MetricConfig:
     """Multiplies the shrinkage of the covariance that the data ask for (oracle approximating shrinkage)."""
     floor: float = 0.3
     """Variance between classes along directions that no class has used yet, as a share of the mean over all."""
+    few_bonus: float = 2.0
+    """What the score of a class gains while it has few examples, in units of the temperature: so many times e likelier
+    is it taken to be. It falls to 1/e of that with 30 examples. 0: a class of few is found less often than others."""
     kernel_width: float = 0.1
     """How far a correction reaches, in cosine distance."""
     representatives: int = 20
@@ -293,7 +296,8 @@ class MetricConfig:
         _require(count is None or count >= 0, "random_features", count, "at least 0")
         for name in ("shrinkage", "kernel_width"):
             _require(0 < getattr(self, name) < math.inf, name, getattr(self, name), "positive")
-        _require(0 <= self.floor < math.inf, "floor", self.floor, "at least 0")
+        for name in ("floor", "few_bonus"):
+            _require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "at least 0")
         for name in ("representatives", "corrections"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
 

@@ -34,9 +34,10 @@ from sharp_engine.labels import Label, LabelLike, Labels, as_labels
 from sharp_engine.memory.long_term import LongTermMemory
 from sharp_engine.memory.short_term import ShortTermMemory
 from sharp_engine.network.architecture import Architecture, Normaliser, resolve_architecture
-from sharp_engine.network.backbone import build_backbone
+from sharp_engine.network.backbone import build_backbone, read_weights
 from sharp_engine.network.features import FeatureMap
 from sharp_engine.network.preprocessing import Preprocessor
+from sharp_engine.network.pretrained import build_pretrained
 from sharp_engine.network.state import Network, build
 from sharp_engine.prediction import novelty
 from sharp_engine.prediction.answers import Predictions, Predictor
@@ -110,13 +111,17 @@ class Learner:
         architecture = resolve_architecture(config, input_shape, stable)
         if config.backbone is not None:
             backbone = backbone or build_backbone(config.backbone, device)
+        elif architecture.pretrained and backbone is None:
+            assert config.pretrained is not None
+            state = read_weights(Path(config.pretrained))
+            backbone = build_pretrained(architecture, state, config.pretrained, device)
         preprocessor = self.preprocessor_for(architecture, backbone)
         features = preprocessor.shape_of_features(input_shape)
         # Nothing is drawn from the learner's own before everything fits.
         generator = self._random_copy() if load_weights else None
         m = self.config.memory.replayed_episodes
         network = build(architecture, config.density, config.fan_in, m, features, generator, device)
-        if config.pretrained is not None:
+        if config.pretrained is not None and not stable:
             freeze_pretrained(network)
             if load_weights:
                 load_pretrained(network, config.pretrained)
@@ -150,6 +155,8 @@ class Learner:
         for name in ("architecture", "memory", "metric", "seed", "device"):
             old, new = getattr(self.config, name), getattr(config, name)
             if name == "architecture":
+                if config.metric.enabled and (old.pretrained is None) != (new.pretrained is None):
+                    raise ConfigError("architecture.pretrained cannot come or go once a learner is made")
                 old, new = _without_sources(old), _without_sources(new)
             if old != new:
                 raise ConfigError(f"{name} cannot change once a learner is made")

@@ -15,7 +15,8 @@ over description and tensors (see `digest`). Tensors:
     random                               state of the random numbers (and random_before, with an episode in progress)
     episode.x|y|heldout                  the episode in progress (x and y only with pending examples)
     pending.x|y, segment.labels|features observed and not yet learned (only with pending examples)
-    backbone.{name}                      the frozen backbone's weights, where the config keeps them in snapshots
+    backbone.{name}                      the frozen backbone's weights, where the config keeps them in snapshots; or
+                                         those of a pretrained G in front of a learned metric
 
 and those of the learned metric (see `snapshot_metric.py`), where there is one.
 """
@@ -36,7 +37,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 
 from sharp_engine import snapshot_metric
 from sharp_engine.config import from_dict, to_dict
@@ -48,6 +49,7 @@ from sharp_engine.memory.packing import Packed, is_sound
 from sharp_engine.memory.short_term import ShortTermMemory, StoredClass
 from sharp_engine.network.architecture import Architecture, resolve_architecture
 from sharp_engine.network.backbone import build_backbone, checksum
+from sharp_engine.network.pretrained import build_pretrained
 from sharp_engine.network.state import Network, plan
 from sharp_engine.training.episode import Examples, RunningEpisode
 
@@ -146,7 +148,7 @@ def _read_description(metadata: dict[str, str]) -> dict[str, Any]:
 def describe(learner: Learner, pending: bool) -> dict[str, Any]:
     """Everything that is not a tensor, as JSON values."""
     running = learner.running
-    backbone = learner.config.architecture.backbone
+    backbone = learner.preprocessor.backbone if learner.architecture is not None else None
     return {
         "config": to_dict(learner.config),
         "input_shape": learner.architecture.input_shape if learner.architecture else None,
@@ -175,9 +177,7 @@ def describe(learner: Learner, pending: bool) -> dict[str, Any]:
         "metric": snapshot_metric.describe(learner),
         "pending": pending,
         "found": learner.found if pending else [],
-        "backbone": checksum(learner.preprocessor.backbone.state_dict())
-        if backbone is not None and learner.architecture is not None and learner.preprocessor.backbone is not None
-        else None,
+        "backbone": checksum(backbone.state_dict()) if backbone is not None else None,
     }
 
 
@@ -208,7 +208,7 @@ def tensors_of(learner: Learner, pending: bool) -> dict[str, Tensor]:
         tensors["pending.y"] = torch.cat([part.y for part in learner.pending])
         tensors |= {"segment.labels": learner.segmenter.labels, "segment.features": learner.segmenter.features}
     backbone = learner.config.architecture.backbone
-    if backbone is not None and backbone.in_snapshots and learner.preprocessor.backbone is not None:
+    if learner.preprocessor.backbone is not None and (backbone is None or backbone.in_snapshots):
         tensors |= {f"backbone.{name}": value for name, value in learner.preprocessor.backbone.state_dict().items()}
     return tensors
 
@@ -287,14 +287,16 @@ def _restore_built(learner: Learner, description: dict[str, Any], tensors: _Tens
     shape = tuple(_count(side) for side in description["input_shape"])
     if len(shape) not in (1, 3) or not 1 <= math.prod(shape) <= _LARGEST_EXAMPLE:
         raise SnapshotError(f"examples cannot have the shape {shape}")
-    backbone = None
+    metric = learner.config.metric
+    resolved = resolve_architecture(architecture, shape, metric.enabled)
+    backbone: nn.Module | None = None
     if architecture.backbone is not None:
         state = tensors.take_prefix("backbone.extractor.") if architecture.backbone.in_snapshots else None
         backbone = build_backbone(architecture.backbone, learner.device, state)
-        if checksum(backbone.state_dict()) != description["backbone"]:
-            raise SnapshotError("the backbone's weights are not the ones this learner was trained with")
-    metric = learner.config.metric
-    resolved = resolve_architecture(architecture, shape, metric.enabled)
+    elif resolved.pretrained:
+        backbone = build_pretrained(resolved, tensors.take_prefix("backbone."), "the snapshot", learner.device)
+    if backbone is not None and checksum(backbone.state_dict()) != description["backbone"]:
+        raise SnapshotError("the backbone's weights are not the ones this learner was trained with")
     features = learner.preprocessor_for(resolved, backbone).shape_of_features(shape)
     _expect_network(resolved, features, tensors)
     if metric.enabled:

@@ -64,6 +64,7 @@ def describe(learner: Learner) -> dict[str, Any] | None:
         "correction_episodes": list(episodic.correction_episodes),
         "calibration": {
             "noise": calibration.noise,
+            "unit": calibration.unit,
             "temperature": calibration.temperature,
             "weight": calibration.weight,
             "fruitless": calibration.fruitless,
@@ -178,15 +179,15 @@ def _representatives(
 
 
 def _calibration(entry: dict[str, Any], everyone: set[int], tensors: TensorFile, count: Count) -> Calibration:
-    noise, temperature = float(entry["noise"]), float(entry["temperature"])
+    noise, unit, temperature = (float(entry[name]) for name in ("noise", "unit", "temperature"))
     weight = None if entry["weight"] is None else float(entry["weight"])
-    if not (0 < noise < math.inf and 0 < temperature < math.inf and 0 <= (weight or 0.0) < math.inf):
+    if not (all(0 < value < math.inf for value in (noise, unit, temperature)) and 0 <= (weight or 0.0) < math.inf):
         raise SnapshotError("calibration is damaged")
     references = tensors.take("calibration.references", torch.float32, (None,))
     if bool((references[1:] < references[:-1]).any()):
         raise SnapshotError("calibration is damaged: references are not in order")
     quality = _quality(entry["quality"], everyone, count)
-    return Calibration(noise, temperature, references, weight, count(entry["fruitless"]), quality)
+    return Calibration(noise, unit, temperature, references, weight, count(entry["fruitless"]), quality)
 
 
 def _described(quality: Quality | None) -> dict[str, Any] | None:

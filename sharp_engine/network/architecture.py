@@ -52,6 +52,8 @@ class Architecture:
     input_shape: tuple[int, ...]
     layers: tuple[LayerConfig, ...]
     cut: int
+    pretrained: tuple[LayerConfig, ...] = ()
+    """With a learned metric: pretrained layers that stand before the others, and give them stable features."""
 
     def describe(self) -> str:
         """One line for people.
@@ -59,11 +61,15 @@ class Architecture:
         >>> resolve_architecture(ArchitectureConfig(), (1, 28, 28)).describe()
         'conv-small for 1×28×28: conv16-pool, conv16-pool | linear500, linear500'
         """
-        words = [f"{layer.kind}{layer.units}{'-pool' if layer.pool else ''}" for layer in self.layers]
+        g, f = (_words(layers) for layers in (self.layers[: self.cut], self.layers[self.cut :]))
+        if self.pretrained:
+            g = f"pretrained {_words(self.pretrained)}"
         shape = "×".join(map(str, self.input_shape))
-        return f"{self.kind} for {shape}: " + " | ".join(
-            (", ".join(words[: self.cut]) or "replay of inputs", ", ".join(words[self.cut :]))
-        )
+        return f"{self.kind} for {shape}: {g or 'replay of inputs'} | {f}"
+
+
+def _words(layers: tuple[LayerConfig, ...]) -> str:
+    return ", ".join(f"{layer.kind}{layer.units}{'-pool' if layer.pool else ''}" for layer in layers)
 
 
 def resolve_architecture(
@@ -71,12 +77,14 @@ def resolve_architecture(
 ) -> Architecture:
     """Choose layers and cut for an input shape, or raise ConfigError saying what does not fit.
 
-    `stable`: the first layer must see features that never change, and the cut comes before it.
+    `stable`: the first layer must see features that never change, and the cut comes before it. What a pretrained G
+    gives are such features; of the layers behind it those stay that see vectors.
     """
-    kind = config.kind if config.kind != "auto" else _pick(input_shape, stable)
+    trained_before = config.pretrained is not None
+    kind = config.kind if config.kind != "auto" else _pick(input_shape, stable and not trained_before)
     own_layers, own_cut = _NAMED[kind]
-    if stable:
-        if kind not in ("mlp", "dictionary", "backbone") or config.pretrained is not None or config.cut:
+    if stable and not trained_before:
+        if kind not in ("mlp", "dictionary", "backbone") or config.cut:
             raise ConfigError(
                 f"a learned metric needs features that never change before the first layer: {kind} with cut "
                 f"{config.cut if config.cut is not None else own_cut} has none"
@@ -86,13 +94,18 @@ def resolve_architecture(
     cut = config.cut if config.cut is not None else min(own_cut, len(layers) - 1)
     if cut >= len(layers):
         raise ConfigError(f"cut must leave a layer behind it: {cut} of {len(layers)} layers")
-    if config.pretrained is not None and cut == 0:
+    if trained_before and cut == 0:
         raise ConfigError("pretrained needs a G to load: cut must be at least 1, not 0")
+    if trained_before and kind == "dictionary":
+        raise ConfigError("pretrained is for the layers of a G, and a dictionary is made from the first episode")
     if kind == "dictionary" and not stable:
         raise ConfigError("the dictionary is for learners with a learned metric: set metric.enabled")
     if kind in ("conv-small", "vgg-small", "dictionary") and len(input_shape) != 3:
         raise ConfigError(f"{kind} needs images (channels, height, width), not {input_shape}")
     architecture = Architecture(kind, input_shape, layers, cut)
+    if stable and trained_before:
+        behind = tuple(layer for layer in layers[cut:] if layer.kind == "linear")
+        architecture = Architecture(kind, input_shape, behind, 0, pretrained=layers[:cut])
     if config.kind == "auto":
         log.info("auto picked %s", architecture.describe())
     return architecture

@@ -43,6 +43,8 @@ class Calibration:
     """What was fitted; a default one before anything was."""
 
     noise: float = 1.0
+    unit: float = 1.0
+    """How many times as sure as they should be scores are; at least 1. What a class of few gains is counted in it."""
     temperature: float = 1.0
     references: Tensor = torch.zeros(0)
     """(r,) float32, sorted, on the CPU: novelty of examples of known classes, least first"""
@@ -87,10 +89,10 @@ def sample(count: int) -> Tensor:
     return torch.arange(count) if count <= _MOST else torch.linspace(0, count - 1, _MOST).round().long()
 
 
-def fit_temperature(scores: Tensor, rows: Tensor) -> float:
+def fit_temperature(scores: Tensor, rows: Tensor, *, cautious: bool = True) -> float:
     """The temperature at which shares of classes lose least on examples of known class: scores (n, classes).
 
-    However many are right, the next one may be wrong: the mean share is never above (right + 1) / (n + 2).
+    However many are right, the next one may be wrong: the `cautious` mean share is never above (right + 1) / (n + 2).
     """
     low, high = math.log(_LOWEST), math.log(_HIGHEST)
     for _ in range(40):  # the loss falls, then rises
@@ -102,7 +104,7 @@ def fit_temperature(scores: Tensor, rows: Tensor) -> float:
     right = int((scores.argmax(1) == rows).sum())
     most = (right + 1) / (len(rows) + 2)
     low, high = (low + high) / 2, math.log(_HIGHEST)
-    if _mean_share(scores, low) <= most:
+    if not cautious or _mean_share(scores, low) <= most:
         return math.exp(low)
     for _ in range(40):  # the share falls
         middle = (low + high) / 2

@@ -5,6 +5,8 @@ directions. A class of n examples is then a Gaussian about its mean whose place 
 class means vary by ψ it predicts mean m·nψ/(1 + nψ) and variance 1 + ψ/(1 + nψ), while everything seen predicts
 variance 1 + ψ. The score is the logarithm of the ratio of the two likelihoods (probabilistic linear discriminant
 analysis). For large n this is the nearest mean; a class of one example is not pushed away for being uncertain.
+Still, what is uncertain loses to what is certain more often than not: a class gains a bonus while it has few examples,
+so that it is found about as often as the others.
 
 The axes are those of the class means, each weighted by its count, with ψ less what the uncertainty of the means
 explains, and never below a floor for directions that no class has used yet. Directions beyond all axes tell nothing
@@ -28,6 +30,9 @@ _COLUMNS = 512
 
 _LEAST_VARIATION = 0.05
 """Class means vary by at least this much per dimension: two classes of one example each say nothing of it."""
+
+_FEW = 30.0
+"""The bonus of a class falls to 1/e with so many examples."""
 
 _NEAR = 0.1
 """Distances below this are bent so that none is negative and none is lost."""
@@ -151,8 +156,11 @@ class Coordinates:
 class Metric:
     """Scores of whitened examples: log-likelihood ratios of every class against everything seen."""
 
-    def __init__(self, known: Means, floor: float, noise: float) -> None:
-        """`noise`: variance of unseen examples about their class along the axes, where that of seen ones is 1."""
+    def __init__(self, known: Means, floor: float, noise: float, bonus: float = 0.0) -> None:
+        """`noise`: variance of unseen examples about their class along the axes, where that of seen ones is 1.
+        `bonus`: what the score of a class with no example would gain; with more examples it falls to nothing.
+        """
+        self._made_of = (known, noise, bonus)
         self.class_ids = known.class_ids
         self.counts = known.counts
         device = known.means.device
@@ -183,7 +191,8 @@ class Metric:
         self.axes = (axes / math.sqrt(noise)).T.to(device, torch.float32).contiguous()  # (dimensions, axes)
         self._quadratic = quadratic.T.to(device, torch.float32).contiguous()
         self._linear = linear.T.to(device, torch.float32).contiguous()
-        self._constant = constant.to(device, torch.float32)
+        self.bonus = (bonus * torch.exp(-known.counts / _FEW)).to(device, torch.float32)  # (classes,)
+        self._constant = constant.to(device, torch.float32) + self.bonus
         self.places = (around @ axes.T).to(device, torch.float32)  # (classes, axes), of the means themselves
         self.psi = psi.to(device, torch.float32)  # (axes,)
         self.least = least
@@ -193,6 +202,11 @@ class Metric:
         self.rest_offset = 0.5 * beyond * (math.log1p(least) - math.log(sure))
         self._seen = (1.0 / everything).to(device, torch.float32)  # (axes,)
         self._seen_constant = float(everything.log().sum())
+
+    def is_of(self, known: Means, noise: float, bonus: float) -> bool:
+        """Whether it would be made again, to the same bits; with the floor that it has."""
+        means, *scale = self._made_of
+        return scale == [noise, bonus] and means.same(known)
 
     def coordinates(self, v: Tensor) -> Coordinates:
         """Of whitened examples v (n, dimensions)."""

@@ -67,10 +67,11 @@ class LearnedMetric:
             before = None
         rows = map_rows(whitening, semantic.current.means, before.whitened_means if before else None)
         means = whitened_means(semantic, whitening, rows.results)
-        if before is not None and before.metric.noise == calibration.noise and before.means.same(means):
+        noise, bonus = calibration.noise, config.few_bonus * calibration.unit
+        if before is not None and before.metric.is_of(means, noise, bonus):
             metric, projection, offset = before.metric, before.projection, before.offset
         else:
-            metric = Metric(means, config.floor, calibration.noise)
+            metric = Metric(means, config.floor, noise, bonus)
             projection, offset = whitening.project(metric.axes), -(metric.centre @ metric.axes)
         v, corrected = rows.results[:0], None
         if episodic.correction_ids:
@@ -143,7 +144,7 @@ class MetricPredictor(Predictor):
         around = learned.around(phi) if bent or whole else None
         if bent and around is not None:
             scores = learned.corrections.bend(scores, around)
-        best = scores.amax(1)
+        best = (scores - learned.metric.bonus).amax(1)  # few examples make nothing less novel
         if self._vote is not None:
             assert self.calibration.weight is not None
             scores = scores + self.calibration.weight * (self._vote.class_scores(s) @ self._voters)

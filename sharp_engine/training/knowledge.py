@@ -35,6 +35,12 @@ _WAITING_SHARE = 8
 """… and no more than one in this many of all: while little is known, every example is summed up at once. When they are
 is a matter of counts alone, so that a flood of examples costs a new metric only now and then."""
 
+_WAITING_OF_CLASS = 16
+"""… and of one class no more than so many, or than were summed up of it: how a new class scatters is worth knowing."""
+
+_SETTLED = 10
+"""A class with so many examples has a mean that is near enough to its place: what lies off it is noise."""
+
 _LEAST_NOISE, _MOST_NOISE = 0.25, 16.0
 
 
@@ -143,8 +149,7 @@ class MetricLearner:
         phi = self._features(s)
         semantic = known.semantic.teach(phi, ids)
         known = Knowledge(semantic, self._represented(known, s, ids, episode), known.calibration)
-        most = max(_WAITING, self._features.dimensions)
-        if len(semantic.taught_ids) > min(most, int(semantic.counts.sum()) // _WAITING_SHARE):
+        if self._must_fold(semantic):
             known = self.calibrate(replace(known, semantic=semantic.folded()))
         if not correct:
             return Taught(known)
@@ -174,6 +179,15 @@ class MetricLearner:
                 break
         return Taught(known, tuple(sorted(kept)), report)
 
+    def _must_fold(self, semantic: SemanticMemory) -> bool:
+        """Whether too many examples wait to be summed up: over all, or of a class that is mostly made of them."""
+        most = max(_WAITING, self._features.dimensions)
+        if len(semantic.taught_ids) > min(most, int(semantic.counts.sum()) // _WAITING_SHARE):
+            return True
+        summed = dict(zip(semantic.class_ids, semantic.counts.tolist(), strict=True))
+        waiting = Counter(semantic.taught_ids)
+        return any(n >= max(_WAITING_OF_CLASS, summed.get(class_id, 0)) for class_id, n in waiting.items())
+
     def fit(self, known: Knowledge, vote: VotePredictor | None) -> LearnedMetric:
         """The metric that these memories make."""
         made = self._made_of(known)
@@ -194,16 +208,23 @@ class MetricLearner:
         if single is None:
             return replace(known, calibration=plain)
         means = whitened_means(known.semantic, whitening)
-        metric = Metric(means, self._config.floor, 1.0)
-        noise = _left_out(metric, whitening, single).noise
-        metric = Metric(means, self._config.floor, min(max(noise, _LEAST_NOISE), _MOST_NOISE))
+        settled = single.settled(means.counts)
+        noise = _left_out(Metric(means, self._config.floor, 1.0), whitening, settled).noise
+        metric = Metric(means, self._config.floor, _bounded(noise))
+        # Scores that must be cooled by a temperature T are surer than Gaussians would be. Half of that, √T, is taken
+        # for noise of the examples, so that a mean of few is trusted less too.
+        metric = Metric(means, self._config.floor, _bounded(metric.noise * _unit(metric, whitening, settled) ** 0.5))
+        unit = _unit(metric, whitening, settled)
+        metric = Metric(means, self._config.floor, metric.noise, self._config.few_bonus * unit)
         left = _left_out(metric, whitening, single)
-        ids, answers = metric.class_ids, left.scores.argmax(1).tolist()
+        scores = left.scores + metric.bonus
+        ids, answers = metric.class_ids, scores.argmax(1).tolist()
         pairs = Counter((ids[row], ids[answer]) for row, answer in zip(single.rows.tolist(), answers, strict=True))
         calibration = replace(
             plain,
             noise=metric.noise,
-            temperature=fit_temperature(left.scores, single.rows),
+            unit=unit,
+            temperature=fit_temperature(scores, single.rows),
             references=left.novelty.sort().values.cpu(),
             quality=measure(pairs, ids),
         )
@@ -216,8 +237,9 @@ class MetricLearner:
         if single is None or not enough(int(single.held_out.sum())):
             return known
         single = single.take(single.held_out)
-        metric = Metric(whitened_means(known.semantic, whitening), self._config.floor, calibration.noise)
-        scores, rows = _left_out(metric, whitening, single).scores, single.rows
+        bonus = self._config.few_bonus * calibration.unit
+        metric = Metric(whitened_means(known.semantic, whitening), self._config.floor, calibration.noise, bonus)
+        scores, rows = _left_out(metric, whitening, single).scores + metric.bonus, single.rows
         votes = vote.class_scores(single.s) @ voters(vote, metric)
         weight = fit_weight(scores, votes, rows)
         fruitless = 0 if weight else calibration.fruitless + 1
@@ -294,6 +316,11 @@ class _SingleMemories:
     held_out: Tensor
     """(n,) bool: whether the network never trained on it"""
 
+    def settled(self, counts: Tensor) -> _SingleMemories:
+        """Those of classes that have more than a few examples, if such classes have half of them; counts: (classes,)."""
+        chosen = (counts >= _SETTLED).to(self.rows.device)[self.rows]
+        return self.take(chosen) if 2 * int(chosen.sum()) >= len(chosen) else self
+
     def take(self, chosen: Tensor) -> _SingleMemories:
         """Some of them."""
         return _SingleMemories(self.s[chosen], self.v[chosen], self.rows[chosen], self.held_out[chosen])
@@ -302,6 +329,15 @@ class _SingleMemories:
 def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> LeftOut:
     """Single memories as if they had never been learned."""
     return leave_out(metric, metric.coordinates(single.v), single.rows, whitening.leverage)
+
+
+def _unit(metric: Metric, whitening: Whitening, single: _SingleMemories) -> float:
+    """How many times as sure as they should be the scores are; at least 1."""
+    return max(1.0, fit_temperature(_left_out(metric, whitening, single).scores, single.rows, cautious=False))
+
+
+def _bounded(noise: float) -> float:
+    return min(max(noise, _LEAST_NOISE), _MOST_NOISE)
 
 
 def _places(marked: Tensor) -> set[int]:

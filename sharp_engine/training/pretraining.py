@@ -22,6 +22,7 @@ from sharp_engine.labels import LabelLike, Labels, as_labels
 from sharp_engine.network.architecture import Normaliser, resolve_architecture
 from sharp_engine.network.backbone import read_weights
 from sharp_engine.network.compact import CompactNetwork
+from sharp_engine.network.pretrained import fitting
 from sharp_engine.network.state import HIGHEST_RANK, Network, build
 from sharp_engine.training.loss import reduce_anchor_losses, supervised_contrastive_loss
 from sharp_engine.training.optimiser import Adadelta
@@ -104,9 +105,5 @@ def load_pretrained(network: Network, path: str) -> None:
     state = read_weights(Path(path))
     for index, layer in enumerate(network.g):
         for name in ("weight", "bias"):
-            values = state.get(f"{index}.{name}")
             wanted = getattr(layer, name)
-            if values is None or values.shape != wanted.shape:
-                found = "nothing" if values is None else tuple(values.shape)
-                raise ConfigError(f"{path}: layer {index} needs {name} of shape {tuple(wanted.shape)}, found {found}")
-            setattr(layer, name, values.to(wanted))
+            setattr(layer, name, fitting(state, index, name, tuple(wanted.shape), path).to(wanted))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from torchvision import models
@@ -22,15 +25,17 @@ from sharp_engine import (
     NonFiniteError,
     ShapeError,
     SnapshotError,
+    preset,
     pretrain,
 )
-from sharp_engine.checks import check_density, check_frozen, check_path_property, check_same, copy_of
+from sharp_engine.checks import check_density, check_frozen, check_path_property, check_same, check_taught, copy_of
 from sharp_engine.config import ArchitectureKind, FanIn
 from sharp_engine.device import resolve_device
 from sharp_engine.network.architecture import Architecture, Normaliser, resolve_architecture
 from sharp_engine.network.rewiring import reinitialise_idle
 from sharp_engine.network.state import HIGHEST_RANK, Layer, build
-from tests.engine.made import DEVICES, IMAGE, VECTOR, change, conv, convnet, examples, linear, mlp, trained
+from tests.engine.made import DEVICES, IMAGE, METRIC, VECTOR, change, conv, convnet, examples, linear, mlp, trained
+from tests.engine.test_snapshot import forged
 
 CPU = torch.device("cpu")
 
@@ -476,6 +481,83 @@ def test_a_pretrained_file_that_does_not_fit_is_refused(pretrained: str, tmp_pat
         with pytest.raises(ConfigError, match=message):
             learner.build(shape)
         assert learner.architecture is None
+
+
+# ---- a pretrained G and a learned metric ------------------------------------------------------------------------
+
+
+def in_front(pretrained: str, **options: Any) -> LearnerConfig:
+    return convnet(pretrained=pretrained, metric=METRIC, holdout=0.2, **options)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_a_pretrained_g_answers_are_stable_features(pretrained: str, device: str) -> None:
+    learner = Learner(in_front(pretrained, device=device))
+    learner.build(IMAGE)
+    network = Learner(convnet(pretrained=pretrained, device=device))
+    network.build(IMAGE)
+    x, _ = examples((0, 1), IMAGE, each=5)
+    h = network.network.run(network.preprocessor(x), 0, network.network.cut).flatten(1)
+    learner.learn_episode(x, [0] * 5 + [1] * 5)
+    assert learner.preprocessor.scale is not None
+    torch.testing.assert_close(learner.preprocessor(x), learner.preprocessor.scale(h))
+    assert learner.architecture is not None and learner.architecture.cut == 0
+    assert learner.inspect().architecture.endswith("pretrained conv4-pool, conv5-pool | linear12, linear10")
+
+
+def test_with_a_pretrained_g_the_very_first_example_can_be_taught(pretrained: str) -> None:
+    learner = Learner(in_front(pretrained))
+    for label in range(3):
+        x, y = examples((label,), IMAGE, each=1, noise=0.0)
+        learner.teach(x, y)
+        check_taught(learner, x, y)
+    check_same(copy_of(learner), learner)
+    for number, classes in enumerate(((0, 1), (2, 3), (4, 0))):
+        learner.learn_episode(*examples(classes, IMAGE, seed=number))
+    x, y = examples(range(5), IMAGE, each=10, seed=9)
+    assert np.mean([a == b for a, b in zip(learner.predict(x).labels, y, strict=True)]) > 0.8
+
+
+def test_a_pretrained_g_in_front_travels_with_the_snapshot(pretrained: str, tmp_path: Path) -> None:
+    path = tmp_path / "g.safetensors"
+    path.write_bytes(Path(pretrained).read_bytes())
+    learner = trained(in_front(str(path)), ((0, 1), (2, 3)), IMAGE)
+    learner.save(tmp_path / "learner")
+    path.unlink()
+    loaded = Learner.load(tmp_path / "learner")
+    check_same(loaded, learner)
+    for each in (loaded, learner):
+        each.learn_episode(*examples((4, 5), IMAGE, seed=6))
+    check_same(loaded, learner)
+    x, _ = examples(range(6), IMAGE, each=3, seed=7)
+    assert (loaded.predict(x).share == learner.predict(x).share).all()
+    with pytest.raises(ConfigError, match="pretrained"):
+        learner.reconfigure(learner.config.with_options({"architecture.pretrained": None}))
+
+
+def test_a_snapshot_whose_pretrained_g_does_not_fit_is_refused(pretrained: str, tmp_path: Path) -> None:
+    trained(in_front(pretrained), ((0, 1),), IMAGE).save(tmp_path / "learner")
+    with safe_open(tmp_path / "learner", framework="pt") as file:
+        tensors, description = {n: file.get_tensor(n) for n in file.keys()}, json.loads(file.metadata()["learner"])  # noqa: SIM118
+    assert {"backbone.0.weight", "backbone.0.bias", "backbone.1.weight", "backbone.1.bias"} <= set(tensors)
+    weight = tensors["backbone.1.weight"]
+    for other in (None, weight[:, :2], weight + 1.0, weight * torch.nan):
+        forged_tensors = {n: t for n, t in tensors.items() if n != "backbone.1.weight"}
+        if other is not None:
+            forged_tensors["backbone.1.weight"] = other.contiguous()
+        with pytest.raises(SnapshotError):
+            Learner.load(forged(tmp_path, forged_tensors, description))
+
+
+def test_auto_picks_the_layers_that_were_pretrained_and_large_answers_are_pooled(tmp_path: Path) -> None:
+    config = preset("default").with_options({"device": "cpu"})
+    x, y = examples((0, 1), (3, 32, 32), each=2)
+    pretrain(x, y, tmp_path / "g.safetensors", config, epochs=1)
+    learner = Learner(config.with_options({"architecture.pretrained": str(tmp_path / "g.safetensors")}))
+    learner.build((3, 32, 32))
+    assert learner.architecture is not None and learner.architecture.kind == "vgg-small"
+    assert [layer.units for layer in learner.architecture.layers] == [1024, 1024]
+    assert learner.network.shapes[0] == (64 * 6 * 6,)
 
 
 def test_pretraining_refuses_what_it_cannot_use(tmp_path: Path) -> None:
