@@ -54,11 +54,13 @@ class Waits:
     large: list[float] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, float]:
-        """Medians, and the longest wait of a small one."""
+        """Medians, the longest wait of a small one, and what the large one adds to it."""
+        small, alone = statistics.median(self.small), statistics.median(self.small_alone)
         return {
-            "small_median": statistics.median(self.small),
+            "small_median": small,
             "small_longest": max(self.small),
-            "small_alone_median": statistics.median(self.small_alone),
+            "small_alone_median": alone,
+            "small_added_median": small - alone,
             "large_median": statistics.median(self.large),
         }
 
@@ -164,6 +166,7 @@ def tables(result: SlicesResult) -> Iterator[RenderableType]:
         "small_median": "small episode behind a large one, median",
         "small_longest": "the same, the longest",
         "small_alone_median": "small episode without a large one, median",
+        "small_added_median": "what the large one adds to that",
         "large_median": "large episode",
     }
     for key, name in names.items():
