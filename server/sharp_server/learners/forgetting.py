@@ -75,7 +75,7 @@ class Forgetting:
                 else:
                     journal = await self._forget(served, label, text, label in held)
                 await self._thread.run_in_thread(self._folder.clear_work, served.uid)
-                await self._write_manifest(served)
+                await self.write_manifest(served)
                 holding, deleted = await self._older_snapshots(served, label, text, delete_older)
                 await self._leave_nothing(served, {row.name for row in deleted})
                 log.info("%s forgot a class: %d examples left the journal", served.name, journal.examples)
@@ -135,7 +135,8 @@ class Forgetting:
         late = [json.loads(text) for text, newest in forgotten.items() if row.id <= newest]
         return await self._thread.run_in_thread(forget_in, learner, late)
 
-    async def _write_manifest(self, served: ServedLearner) -> None:
+    async def write_manifest(self, served: ServedLearner) -> None:
+        """Let the learner's folder say what was forgotten and renamed."""
         manifest = await manifest_of(self._storage, served.row)
         await self._thread.run_in_thread(write_manifest, self._folder.of_learner(served.uid), manifest)
 

@@ -90,6 +90,7 @@ class ClassRelabelling:
                     await self._reload_classes(served)
                     raise
             await self._thread.run_in_thread(self._folder.clear_work, served.uid)
+            await self._forgetting.write_manifest(served)
             served.backlog.relabelled(await self._storage.unlearned_episodes(served.id))
             served.notify()
             return await self._report(served, old, new, changed)

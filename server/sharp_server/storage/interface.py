@@ -194,6 +194,10 @@ class Storage(Protocol):
         """
         ...
 
+    async def renamed(self, learner: int) -> list[tuple[str, str, int]]:
+        """(Old label, new label, id of the newest snapshot with the old one) of classes renamed or merged, in order."""
+        ...
+
     async def older_names(self, learner: int, label: str) -> dict[str, int]:
         """What a class was called before (labels as JSON) → id of the newest snapshot that may hold it as that."""
         ...

@@ -268,6 +268,8 @@ class Manifest:
     created: float
     forgotten: dict[str, list[str]] = field(default_factory=dict)
     """Label as JSON → names of the snapshots that may still hold it."""
+    renamed: list[tuple[str, str, list[str]]] = field(default_factory=list)
+    """(Old label, new label, names of the snapshots that hold the old one), in the order in which it happened."""
 
 
 @dataclass(frozen=True)

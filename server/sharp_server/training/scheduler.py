@@ -123,10 +123,10 @@ class Scheduler:
                 log.warning("the trainer did not stop at a step within %.0f s and is killed", _SECONDS_TO_PAUSE)
                 self._process.kill()
                 await turn.over()
-        if self._order.of(trainee).left is not None:  # it stands between two slices, and starts over from here
-            self._order.of(trainee).start_over()
-            self._process.send(Drop(trainee.uid))
-            trainee.end_turn()
+        # It may stand between two slices: from here it starts over.
+        self._order.of(trainee).start_over()
+        self._process.send(Drop(trainee.uid))
+        trainee.end_turn()
         try:
             yield
         finally:

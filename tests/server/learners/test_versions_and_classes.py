@@ -308,6 +308,23 @@ def test_forgetting_a_renamed_class_reaches_the_snapshots_that_hold_its_old_name
     assert set(classes(shared, "traces")) == {"c"}
 
 
+def test_old_names_are_forgotten_in_snapshots_also_when_the_journal_was_lost(serve: Callable[..., Server]) -> None:
+    server = serve()
+    server.create("a")
+    server.teach("a", blobs("ab"))
+    rename(server, "a", "a", "apple")
+    server.kill()
+    for file in server.data.glob("journal.db*"):
+        file.unlink()
+    server.restart()
+    assert set(classes(server, "a")) == {"apple", "b"}
+    done = forget(server, "a", "apple")
+    restored = server.admin.RestoreSnapshot(
+        snapshot_pb2.RestoreSnapshotRequest(learner="a", snapshot_id=done.snapshots_holding[-1].id), timeout=SECONDS
+    )
+    assert list(restored.classes_forgotten.texts.values) == ["a"] and set(classes(server, "a")) == {"b"}
+
+
 @pytest.mark.parametrize("mark", ["before", "after"])
 def test_names_survive_a_kill_and_batches_that_waited_come_out_right(mark: str, serve: Callable[..., Server]) -> None:
     server = serve()

@@ -75,13 +75,16 @@ def _describe(connection: sqlite3.Connection, learner: int, episode: int) -> Non
     connection.execute("UPDATE episodes SET classes = ? WHERE id = ?", (json.dumps(texts), episode))
 
 
+def renamed(connection: sqlite3.Connection, learner: int) -> list[tuple[str, str, int]]:
+    """(Old label, new label, newest snapshot with the old one) of all classes renamed or merged, in order."""
+    query = "SELECT old, new, snapshots_before FROM renamed WHERE learner = ? ORDER BY id"
+    return connection.execute(query, (learner,)).fetchall()
+
+
 def older_names(connection: sqlite3.Connection, learner: int, label: str) -> dict[str, int]:
     """What a class was called before, each with the newest snapshot that may hold it under that name."""
-    rows = connection.execute(
-        "SELECT old, new, snapshots_before FROM renamed WHERE learner = ? ORDER BY id", (learner,)
-    )
     names: dict[str, dict[str, int]] = {}
-    for old, new, newest in rows:
+    for old, new, newest in renamed(connection, learner):
         names.setdefault(new, {}).update({**names.pop(old, {}), old: newest})
     return names.get(label, {})
 

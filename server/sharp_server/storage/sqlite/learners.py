@@ -269,6 +269,11 @@ def _enter(connection: sqlite3.Connection, learner: FoundLearner) -> None:
         ).lastrowid or 0  # fmt: skip
     if head is not None:
         connection.execute("UPDATE learners SET head = ? WHERE id = ?", (ids[head.name], row))
+    for old, new, names in manifest.renamed:
+        newest = max((ids[name] for name in names if name in ids), default=0)
+        connection.execute(
+            "INSERT INTO renamed (learner, old, new, snapshots_before) VALUES (?, ?, ?, ?)", (row, old, new, newest)
+        )
     for label, names in manifest.forgotten.items():
         newest = max((ids[name] for name in names if name in ids), default=0)
         connection.execute("INSERT INTO forgotten VALUES (?, ?, ?)", (row, label, newest))

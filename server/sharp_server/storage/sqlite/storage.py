@@ -218,6 +218,10 @@ class SqliteStorage:
         """Give a class another name, or make it part of another."""
         return self._journal.submit(lambda connection: classes.relabel(connection, change), 0)
 
+    async def renamed(self, learner: int) -> list[tuple[str, str, int]]:
+        """Classes that were renamed or merged."""
+        return await self._journal.read(classes.renamed, learner)
+
     async def older_names(self, learner: int, label: str) -> dict[str, int]:
         """What a class was called before."""
         return await self._journal.read(classes.older_names, learner, label)
