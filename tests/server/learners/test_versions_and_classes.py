@@ -71,14 +71,16 @@ def by_hand(content: bytes, folder: Path) -> tuple[dict[str, list[int]], Counter
     known = learner.knowledge
     assert known is not None
     whitening = fit_whitening(known.semantic, learner.feature_map.stable, learner.config.metric)
-    metric = Metric(whitened_means(known.semantic, whitening), learner.config.metric.floor, known.calibration.noise)
+    config, fitted = learner.config.metric, known.calibration
+    means = whitened_means(known.semantic, whitening)
+    metric = Metric(means, config.floor, fitted.noise, config.few_bonus * fitted.unit)
     counts: dict[str, list[int]] = {}
     wrong: Counter[tuple[str, str]] = Counter()
     every = [(kept.class_id, example) for kept in known.episodic.classes for example in kept.features.float()]
     for class_id, example in every:
         at = metric.coordinates(whitening(learner.feature_map(example[None])))
         row = torch.tensor([metric.class_ids.index(class_id)])
-        answer = int(leave_out(metric, at, row, whitening.leverage).scores.argmax())
+        answer = int((leave_out(metric, at, row, whitening.leverage).scores + metric.bonus).argmax())
         truth, said = (str(learner.labels.label(metric.class_ids[i])) for i in (int(row), answer))
         entry = counts.setdefault(truth, [0, 0])
         entry[0] += 1
