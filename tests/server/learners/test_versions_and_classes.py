@@ -142,9 +142,9 @@ def test_every_version_stands_beside_the_one_before_in_status_events_and_lists_a
 def test_a_class_that_got_worse_is_named_in_the_log_the_status_and_the_metrics(serve: Callable[..., Server]) -> None:
     server = serve()
     server.create("a")
-    server.teach("a", blobs("ab", each=200))
-    x, _ = blobs("a", each=200, seed=3)
-    server.teach("a", (x, ["c"] * 200), stream_id="wrong")  # another class in the very same place
+    server.teach("a", blobs("ab", each=600))
+    x, _ = blobs("a", each=600, seed=3)
+    server.teach("a", (x, ["c"] * 600), stream_id="wrong")  # another class in the very same place
     fallen = server.learner("a").status.quality.fallen
     assert [fall.now.label.text for fall in fallen] == ["a"]
     assert fallen[0].before.right > fallen[0].now.right

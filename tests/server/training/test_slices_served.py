@@ -12,8 +12,10 @@ import pytest
 from sharp.v1 import label_pb2, learner_admin_pb2, learner_pb2, snapshot_pb2
 from tests.server.running import SECONDS, Server, Stream, answered, blobs, until
 
-SLICED: dict[str, Any] = {"training__phases": "8", "training__min_steps": "150"}
+SLICED: dict[str, Any] = {"training__phases": "20", "training__min_steps": "300"}
 LONG: dict[str, Any] = {"training__phases": "3", "training__min_steps": "1500"}
+PASSING: dict[str, Any] = {"training__phases": "2", "training__min_steps": "1000"}
+"""Less than a third of it, in phases that take a while."""
 X, Y = blobs("abc", each=60)
 
 
@@ -32,7 +34,7 @@ def between(serve: Callable[..., Server]) -> Iterator[tuple[Server, Stream, Stre
     server = serve()
     with begin(server, "first", SLICED) as first:
         first.wait_event("progress")
-        with begin(server, "other", LONG) as other:
+        with begin(server, "other", PASSING) as other:
             until(lambda: server.status().trainer.learner == "other")
             yield server, first, other
 
@@ -65,7 +67,7 @@ def test_between_two_slices_a_learner_is_in_training_and_says_how_far(between: A
     server, first, other = between
     status = server.learner("first").status
     assert (status.state, status.training_episode) == (learner_pb2.LEARNER_STATE_TRAINING, 1)
-    assert status.progress.phases == 8
+    assert status.progress.phases == 20
     finish(first)
     finish(other)
 
@@ -98,7 +100,7 @@ def test_a_snapshot_is_restored_between_two_slices_and_the_episode_starts_over_o
         first.send(X, Y)
         first.end()
         first.wait_event("progress")
-        with begin(server, "other", LONG):
+        with begin(server, "other", PASSING):
             until(lambda: server.status().trainer.learner == "other")
             request = snapshot_pb2.RestoreSnapshotRequest(learner="first", snapshot_id=snapshots[0].id)
             assert server.admin.RestoreSnapshot(request, timeout=SECONDS).model_version == 2
