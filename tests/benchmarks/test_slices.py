@@ -19,6 +19,6 @@ def test_both_sides_are_measured_printed_and_saved(tmp_path: Path) -> None:
     assert outcome.exit_code == 0, outcome.output
     found = json.loads(file.read_text())
     for side in ("slices", "whole_episodes"):
-        assert min(found[side].values()) > 0
+        assert min(seconds for name, seconds in found[side].items() if name != "small_added_median") > 0
     assert found["ratios"]["small_median"] == found["slices"]["small_median"] / found["whole_episodes"]["small_median"]
     assert "small episode behind a large one" in outcome.output

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharp_server.storage.records import EpisodeRow
 from sharp_server.training.trainee import Trainee
@@ -30,8 +30,8 @@ class Standing:
     work: float = 1.0
     start: float = 0.0
     """Virtual time from which it counts."""
-    estimate: float = 0.0
-    """Seconds that it takes in all."""
+    estimate: float | None = None
+    """Seconds that it takes in all, once the trainer has said so."""
     spent: float = 0.0
     """Seconds that it was given."""
     pace: float | None = None
@@ -45,10 +45,10 @@ class Standing:
     in_memory: bool = False
     """Whether the trainer keeps the learner as it was then."""
 
-    @property
-    def finish(self) -> float:
-        """Virtual time at which it would be done."""
-        return self.start + max(self.estimate, self.spent)
+    def finish(self, pace: float) -> float:
+        """Virtual time at which it would be done; `pace` of others, where nothing is known of its own."""
+        guess = self.work * (self.pace or pace) if self.estimate is None else self.estimate
+        return self.start + max(guess, self.spent)
 
     def leave(self, episode: int, in_memory: bool) -> None:
         """It left an episode after a phase."""
@@ -92,7 +92,9 @@ class TurnOrder:
         if self._active:
             self._virtual += (now - self._looked) / self._active
         else:  # nobody is owed anything from before
-            self._virtual = max([self._virtual, *(standing.finish for standing in self._standings.values())])
+            self._virtual = max(
+                [self._virtual, *(standing.finish(self._pace) for standing in self._standings.values())]
+            )
         self._looked = now
         for trainee in self._trainees:
             standing, episode = self.of(trainee), trainee.next_episode()
@@ -101,22 +103,21 @@ class TurnOrder:
                 self._queue(trainee, standing, episode)
                 ready.append(trainee)
         self._active = len(ready)
-        return sorted(ready, key=lambda trainee: self.of(trainee).finish)
+        return sorted(ready, key=lambda trainee: self.of(trainee).finish(self._pace))
 
     def _queue(self, trainee: Trainee, standing: Standing, episode: EpisodeRow) -> None:
         if standing.episode == episode.id:
             return
-        standing.start = max(self._virtual, standing.finish if standing.episode is not None else 0.0)
-        standing.episode, standing.spent = episode.id, 0.0
+        standing.start = max(self._virtual, standing.finish(self._pace) if standing.episode is not None else 0.0)
+        standing.episode, standing.spent, standing.estimate = episode.id, 0.0, None
         standing.work = self._work(trainee, episode)
-        standing.estimate = standing.work * (standing.pace or self._pace)
 
     def has_precedence_over(self, trainee: Trainee) -> bool:
         """Whether somebody else's turn would come before this learner's, if it ended now."""
-        standing = self.of(trainee)
-        spent = standing.spent + self._clock() - self._turn_began
-        finish = standing.start + max(standing.estimate, spent)
-        return any(other is not trainee and self.of(other).finish < finish for other in self.ready())
+        ready, standing = self.ready(), self.of(trainee)
+        now = replace(standing, spent=standing.spent + self._clock() - self._turn_began)
+        finish = now.finish(self._pace)
+        return any(other is not trainee and self.of(other).finish(self._pace) < finish for other in ready)
 
     def begin(self) -> None:
         """A turn begins."""
@@ -127,6 +128,7 @@ class TurnOrder:
         if seconds_left is not None:
             standing = self.of(trainee)
             standing.estimate = standing.spent + self._clock() - self._turn_began + seconds_left
+            standing.pace = self._pace = standing.estimate / standing.work
 
     def end(self, trainee: Trainee, learned: bool) -> None:
         """Its turn is over."""

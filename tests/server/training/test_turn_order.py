@@ -105,6 +105,8 @@ def test_what_the_trainer_says_corrects_the_guess() -> None:
     world.order.begin()
     assert not world.order.has_precedence_over(chosen)
     world.order.follow(chosen, 60.0)
+    assert not world.order.has_precedence_over(chosen), "all that is known of the other is that it has more work"
+    world.order.of(world.learners[0]).pace = 1e-4  # type: ignore[arg-type]
     assert world.order.has_precedence_over(chosen)
 
 
