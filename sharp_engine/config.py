@@ -142,6 +142,8 @@ class ArchitectureConfig:
     """Subtracted per channel after uint8 was scaled to [0, 1]; one value for all channels or one each; empty: none."""
     std: tuple[float, ...] = ()
     """Divides per channel after `mean`; empty: none."""
+    resize: bool = False
+    """Whether image files of another size are resized to the input shape by whoever decodes them. Arrays never are."""
     pretrained: str | None = None
     """A file written by `sharp_engine.pretrain`: G's layers are loaded from it and frozen at the highest rank."""
     backbone: BackboneConfig | None = None
@@ -281,9 +283,9 @@ class MetricConfig:
     """Multiplies the shrinkage of the covariance that the data ask for (oracle approximating shrinkage)."""
     floor: float = 0.3
     """Variance between classes along directions that no class has used yet, as a share of the mean over all."""
-    few_bonus: float = 2.0
-    """What the score of a class gains while it has few examples, in units of the temperature: so many times e likelier
-    is it taken to be. It falls to 1/e of that with 30 examples. 0: a class of few is found less often than others."""
+    few_losses: float = 0.04
+    """A class gains a bonus while it has few examples, as large as can be with this share of the examples of well-known
+    classes lost to it: more finds more of what has just been taught. 0: none may be lost."""
     kernel_width: float = 0.1
     """How far a correction reaches, in cosine distance."""
     representatives: int = 20
@@ -296,8 +298,8 @@ class MetricConfig:
         _require(count is None or count >= 0, "random_features", count, "at least 0")
         for name in ("shrinkage", "kernel_width"):
             _require(0 < getattr(self, name) < math.inf, name, getattr(self, name), "positive")
-        for name in ("floor", "few_bonus"):
-            _require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "at least 0")
+        _require(0 <= self.floor < math.inf, "floor", self.floor, "at least 0")
+        _require(0 <= self.few_losses < 1, "few_losses", self.few_losses, "in [0, 1)")
         for name in ("representatives", "corrections"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
 

@@ -48,7 +48,7 @@ def undo(
     )
     for label in done.classes_forgotten:
         out.print(
-            f"  {escape(str(label))} stays forgotten; `sharp snapshot restore ID --with-forgotten` brings it back"
+            f"  {escape(str(label))} stays forgotten; `sharp snapshot restore ID --include-forgotten` brings it back"
         )
 
 

@@ -12,6 +12,7 @@
 `AsyncClient` is the same for asyncio. `sharp_client.testing.FakeServer` stands in for a server in your own tests.
 """
 
+from ._address import Address, read_address
 from ._answers import (
     Backlog,
     ClassFall,
@@ -159,6 +160,7 @@ from ._reasons import (
     TooManySnapshotsError,
     TooManyStreamsError,
     UnexpectedMessageError,
+    ValuesOutOfRangeError,
     VersionNotFoundError,
     VersionNotReachedError,
 )
@@ -177,6 +179,7 @@ from ._transport import (
 )
 
 __all__ = [
+    "Address",
     "AsyncClient",
     "AsyncEpisodeReport",
     "AsyncLearnStream",
@@ -307,7 +310,9 @@ __all__ = [
     "UndoneVersion",
     "UnexpectedMessageError",
     "UnsupportedError",
+    "ValuesOutOfRangeError",
     "VersionNotFoundError",
     "VersionNotReachedError",
     "check_batch",
+    "read_address",
 ]

@@ -5,8 +5,7 @@ directions. A class of n examples is then a Gaussian about its mean whose place 
 class means vary by ψ it predicts mean m·nψ/(1 + nψ) and variance 1 + ψ/(1 + nψ), while everything seen predicts
 variance 1 + ψ. The score is the logarithm of the ratio of the two likelihoods (probabilistic linear discriminant
 analysis). For large n this is the nearest mean; a class of one example is not pushed away for being uncertain.
-Still, what is uncertain loses to what is certain more often than not: a class gains a bonus while it has few examples,
-so that it is found about as often as the others.
+Still, what is uncertain loses to what is certain more often than not: a class gains a bonus while it has few examples.
 
 The axes are those of the class means, each weighted by its count, with ψ less what the uncertainty of the means
 explains, and never below a floor for directions that no class has used yet. Directions beyond all axes tell nothing
@@ -156,11 +155,8 @@ class Coordinates:
 class Metric:
     """Scores of whitened examples: log-likelihood ratios of every class against everything seen."""
 
-    def __init__(self, known: Means, floor: float, noise: float, bonus: float = 0.0) -> None:
-        """`noise`: variance of unseen examples about their class along the axes, where that of seen ones is 1.
-        `bonus`: what the score of a class with no example would gain; with more examples it falls to nothing.
-        """
-        self._made_of = (known, noise, bonus)
+    def __init__(self, known: Means, floor: float, noise: float) -> None:
+        """`noise`: variance of unseen examples about their class along the axes, where that of seen ones is 1."""
         self.class_ids = known.class_ids
         self.counts = known.counts
         device = known.means.device
@@ -191,8 +187,7 @@ class Metric:
         self.axes = (axes / math.sqrt(noise)).T.to(device, torch.float32).contiguous()  # (dimensions, axes)
         self._quadratic = quadratic.T.to(device, torch.float32).contiguous()
         self._linear = linear.T.to(device, torch.float32).contiguous()
-        self.bonus = (bonus * torch.exp(-known.counts / _FEW)).to(device, torch.float32)  # (classes,)
-        self._constant = constant.to(device, torch.float32) + self.bonus
+        self._constant = constant.to(device, torch.float32)
         self.places = (around @ axes.T).to(device, torch.float32)  # (classes, axes), of the means themselves
         self.psi = psi.to(device, torch.float32)  # (axes,)
         self.least = least
@@ -203,10 +198,9 @@ class Metric:
         self._seen = (1.0 / everything).to(device, torch.float32)  # (axes,)
         self._seen_constant = float(everything.log().sum())
 
-    def is_of(self, known: Means, noise: float, bonus: float) -> bool:
-        """Whether it would be made again, to the same bits; with the floor that it has."""
-        means, *scale = self._made_of
-        return scale == [noise, bonus] and means.same(known)
+    def bonuses(self, bonus: float) -> Tensor:
+        """What classes gain for having few examples, if one without any gains `bonus`: (classes,)."""
+        return (bonus * torch.exp(-self.counts / _FEW)).to(self.centre.device, torch.float32)
 
     def coordinates(self, v: Tensor) -> Coordinates:
         """Of whitened examples v (n, dimensions)."""

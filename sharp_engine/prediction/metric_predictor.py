@@ -5,6 +5,7 @@ Immutable, like every predictor: what is learned or taught gives a new one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,8 @@ class LearnedMetric:
     whitening: Whitening
     means: Means
     metric: Metric
+    bonuses: Tensor
+    """(classes,): what their scores gain for having few examples"""
     projection: Tensor
     """(dimensions, axes): from φ to coordinates along the axes, without whitening all of it"""
     offset: Tensor
@@ -55,23 +58,23 @@ class LearnedMetric:
         config: MetricConfig,
         calibration: Calibration,
         whitening: Whitening,
+        bonus: Callable[[Metric], float] = lambda metric: 0.0,
         vote: VotePredictor | None = None,
         before: LearnedMetric | None = None,
     ) -> LearnedMetric:
         """From both memories, and the whitening that was made of their sums.
 
-        `vote`: the network's, which corrections must outvote. `before`: a metric of earlier memories; what has not
-        changed since is taken from it, to the same bits.
+        `bonus`: what a class gains for having few examples. `vote`: the network's, which corrections must outvote.
+        `before`: a metric of earlier memories; what has not changed since is taken from it, to the same bits.
         """
         if before is not None and before.whitening is not whitening:
             before = None
         rows = map_rows(whitening, semantic.current.means, before.whitened_means if before else None)
         means = whitened_means(semantic, whitening, rows.results)
-        noise, bonus = calibration.noise, config.few_bonus * calibration.unit
-        if before is not None and before.metric.is_of(means, noise, bonus):
+        if before is not None and before.metric.noise == calibration.noise and before.means.same(means):
             metric, projection, offset = before.metric, before.projection, before.offset
         else:
-            metric = Metric(means, config.floor, noise, bonus)
+            metric = Metric(means, config.floor, calibration.noise)
             projection, offset = whitening.project(metric.axes), -(metric.centre @ metric.axes)
         v, corrected = rows.results[:0], None
         if episodic.correction_ids:
@@ -82,15 +85,20 @@ class LearnedMetric:
         own = torch.tensor(
             [place[class_id] for class_id in episodic.correction_ids], dtype=torch.int64, device=metric.centre.device
         )
-        scores = metric.scores(metric.coordinates(v).z)
+        bonuses = metric.bonuses(bonus(metric))
+        scores = metric.scores(metric.coordinates(v).z) + bonuses
         if vote is not None and calibration.weight and len(v):
             scores = scores + calibration.weight * (vote.class_scores(episodic.corrections) @ voters(vote, metric))
         corrections = fit_corrections(v - metric.centre, own, scores, config.kernel_width, calibration.temperature)
-        return cls(whitening, means, metric, projection, offset, corrections, rows, corrected)
+        return cls(whitening, means, metric, bonuses, projection, offset, corrections, rows, corrected)
 
     def along_axes(self, phi: Tensor) -> Tensor:
         """Coordinates of examples φ (n, dimensions) along the axes: (n, axes)."""
         return torch.addmm(self.offset, phi, self.projection)
+
+    def scores(self, z: Tensor) -> Tensor:
+        """Scores by coordinates along the axes, before corrections: (n, classes)."""
+        return self.metric.scores(z) + self.bonuses
 
     def around(self, phi: Tensor) -> Tensor:
         """Whitened examples around the centre: (n, dimensions). The costly part, for what needs all directions."""
@@ -139,12 +147,12 @@ class MetricPredictor(Predictor):
         """
         phi, learned = self._features(s), self.learned
         z = learned.along_axes(phi)
-        scores = learned.metric.scores(z)
+        scores = learned.scores(z)
         bent = bool(len(learned.corrections.margins))
         around = learned.around(phi) if bent or whole else None
         if bent and around is not None:
             scores = learned.corrections.bend(scores, around)
-        best = (scores - learned.metric.bonus).amax(1)  # few examples make nothing less novel
+        best = (scores - learned.bonuses).amax(1)  # few examples make nothing less novel
         if self._vote is not None:
             assert self.calibration.weight is not None
             scores = scores + self.calibration.weight * (self._vote.class_scores(s) @ self._voters)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sharp_engine.config import MetricConfig
-from sharp_engine.memory.episodic import EpisodicMemory
+from sharp_engine.memory.episodic import EpisodicMemory, Representatives
 from sharp_engine.memory.semantic import SemanticMemory, empty_semantic_memory
 from sharp_engine.network.features import FeatureMap
 from sharp_engine.prediction.calibration import Calibration, enough, fit_temperature, fit_weight, sample
@@ -40,6 +40,12 @@ _WAITING_OF_CLASS = 16
 
 _SETTLED = 10
 """A class with so many examples has a mean that is near enough to its place: what lies off it is noise."""
+
+_WELL_KNOWN = 60
+"""A class with so many examples gains nothing any more, and may lose to classes that do."""
+
+_MOST_BONUS = 3.0
+"""Largest bonus, in the calibration's unit."""
 
 _LEAST_NOISE, _MOST_NOISE = 0.25, 16.0
 
@@ -98,6 +104,8 @@ class _Made:
     """The newest with these sums that a metric was fitted to."""
     vote: VotePredictor | None = None
     learned: LearnedMetric | None = None
+    settled: tuple[tuple[int, ...], tuple[Representatives, ...], _SingleMemories] | None = None
+    """Representatives of well-known classes, by identity, and what they are in whitened space."""
 
 
 class MetricLearner:
@@ -194,7 +202,7 @@ class MetricLearner:
         if made.learned is None or made.known is not known or made.vote is not vote:
             made.learned = LearnedMetric.fit(
                 *(known.semantic, known.episodic, self._features, self._config, known.calibration, made.whitening),
-                *(vote, made.learned),
+                *(lambda metric: self._bonus(known, metric, made), vote, made.learned),
             )
             made.known, made.vote = known, vote
         return made.learned
@@ -214,16 +222,14 @@ class MetricLearner:
         # Scores that must be cooled by a temperature T are surer than Gaussians would be. Half of that, √T, is taken
         # for noise of the examples, so that a mean of few is trusted less too.
         metric = Metric(means, self._config.floor, _bounded(metric.noise * _unit(metric, whitening, settled) ** 0.5))
-        unit = _unit(metric, whitening, settled)
-        metric = Metric(means, self._config.floor, metric.noise, self._config.few_bonus * unit)
+        plain = replace(plain, noise=metric.noise, unit=_unit(metric, whitening, settled))
+        bonus = self._bonus(replace(known, calibration=plain), metric, self._made_of(known))
         left = _left_out(metric, whitening, single)
-        scores = left.scores + metric.bonus
+        scores = left.scores + metric.bonuses(bonus)
         ids, answers = metric.class_ids, scores.argmax(1).tolist()
         pairs = Counter((ids[row], ids[answer]) for row, answer in zip(single.rows.tolist(), answers, strict=True))
         calibration = replace(
             plain,
-            noise=metric.noise,
-            unit=unit,
             temperature=fit_temperature(scores, single.rows),
             references=left.novelty.sort().values.cpu(),
             quality=measure(pairs, ids),
@@ -237,15 +243,36 @@ class MetricLearner:
         if single is None or not enough(int(single.held_out.sum())):
             return known
         single = single.take(single.held_out)
-        bonus = self._config.few_bonus * calibration.unit
-        metric = Metric(whitened_means(known.semantic, whitening), self._config.floor, calibration.noise, bonus)
-        scores, rows = _left_out(metric, whitening, single).scores + metric.bonus, single.rows
+        metric = Metric(whitened_means(known.semantic, whitening), self._config.floor, calibration.noise)
+        bonuses = metric.bonuses(self._bonus(known, metric, self._made_of(known)))
+        scores, rows = _left_out(metric, whitening, single).scores + bonuses, single.rows
         votes = vote.class_scores(single.s) @ voters(vote, metric)
         weight = fit_weight(scores, votes, rows)
         fruitless = 0 if weight else calibration.fruitless + 1
         temperature = fit_temperature(scores + weight * votes, rows) if weight else calibration.temperature
         fitted = replace(calibration, weight=weight, fruitless=fruitless, temperature=temperature)
         return replace(known, calibration=fitted)
+
+    def _bonus(self, known: Knowledge, metric: Metric, made: _Made) -> float:
+        """The largest bonus for classes of few at which few examples of well-known classes are lost to them."""
+        counts = dict(zip(metric.class_ids, metric.counts.tolist(), strict=True))
+        few = [row for row, class_id in enumerate(metric.class_ids) if counts[class_id] < _WELL_KNOWN]
+        settled = tuple(c for c in known.episodic.classes if counts[c.class_id] >= _WELL_KNOWN)
+        if not few or not enough(sum(len(c.features) for c in settled)):
+            return 0.0
+        if made.settled is None or made.settled[0] != tuple(map(id, settled)):
+            made.settled = tuple(map(id, settled)), settled, self._memories(settled, known, made.whitening)
+        single = made.settled[2]
+        scores, rows = _left_out(metric, made.whitening, single).scores, single.rows
+        margin = (scores.gather(1, rows[:, None]) - scores[:, few]) / metric.bonuses(1.0)[few]  # (n, few)
+        others = scores.scatter(1, rows[:, None], -torch.inf)
+        others[:, few] = -torch.inf
+        right = scores.gather(1, rows[:, None]).squeeze(1) > others.amax(1)  # among the well-known
+        needed = margin.amin(1)[right].sort().values
+        lost = int(self._config.few_losses * len(rows))
+        if lost >= len(needed):
+            return 0.0
+        return min(max(float(needed[lost]), 0.0), _MOST_BONUS * known.calibration.unit)
 
     def release(self, known: Knowledge) -> None:
         """Keep nothing that was made for other sums than these."""
@@ -282,7 +309,7 @@ class MetricLearner:
         self, learned: LearnedMetric, known: Knowledge, s: Tensor, phi: Tensor, vote: VotePredictor | None
     ) -> tuple[Tensor, Tensor]:
         """Scores as they are now, without and with what corrections add: (n, classes) each."""
-        plain = learned.metric.scores(learned.along_axes(phi))
+        plain = learned.scores(learned.along_axes(phi))
         if vote is not None and known.calibration.weight:
             plain = plain + known.calibration.weight * (vote.class_scores(s) @ voters(vote, learned.metric))
         if not len(learned.corrections.margins):
@@ -294,9 +321,14 @@ class MetricLearner:
         classes, counts = known.episodic.classes, known.semantic.counts.tolist()
         place = {class_id: row for row, class_id in enumerate(known.semantic.class_ids)}
         classes = tuple(c for c in classes if counts[place[c.class_id]] >= 2)
-        every = torch.tensor([place[c.class_id] for c in classes for _ in c.features])
-        if len(place) < 2 or not enough(len(every)):
+        if len(place) < 2 or not enough(sum(len(c.features) for c in classes)):
             return None
+        return self._memories(classes, known, whitening)
+
+    def _memories(self, classes: Sequence[Representatives], known: Knowledge, whitening: Whitening) -> _SingleMemories:
+        """Representatives of some classes, or a sample of them."""
+        place = {class_id: row for row, class_id in enumerate(known.semantic.class_ids)}
+        every = torch.tensor([place[c.class_id] for c in classes for _ in c.features])
         chosen = sample(len(every))
         s = torch.cat([c.features for c in classes])[chosen.to(known.semantic.means.device)].float()
         held_out = torch.cat([c.held_out for c in classes])[chosen].to(s.device)
@@ -317,7 +349,7 @@ class _SingleMemories:
     """(n,) bool: whether the network never trained on it"""
 
     def settled(self, counts: Tensor) -> _SingleMemories:
-        """Those of classes that have more than a few examples, if such classes have half of them; counts: (classes,)."""
+        """Those of classes that have more than a few examples, if such classes have half of them."""
         chosen = (counts >= _SETTLED).to(self.rows.device)[self.rows]
         return self.take(chosen) if 2 * int(chosen.sum()) >= len(chosen) else self
 

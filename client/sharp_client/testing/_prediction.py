@@ -32,7 +32,7 @@ def predict(
             serving=learner.model_version,
         )
     learner.require_classes()
-    x = read_examples(request.inputs, learner.input_shape, batch_examples_limit)
+    x = read_examples(request.inputs, learner.input_shape, batch_examples_limit, learner.resize)
     labels, distances = learner.distances(x)
     votes = np.exp(-8 * distances)
     shares = votes / votes.sum(axis=1, keepdims=True)
@@ -46,6 +46,7 @@ def predict(
         novelties=distances[rows, best] / 2 if request.novelty else [],
         model_version=learner.model_version,
         episodes_learned=learner.episodes_learned,
+        learner="" if request.learner else learner.name,
     )
     if request.top_k or request.nearest_memories:
         for row in rows:

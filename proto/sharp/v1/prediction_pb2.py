@@ -28,7 +28,7 @@ from sharp.v1 import label_pb2 as sharp_dot_v1_dot_label__pb2
 from sharp.v1 import tensor_pb2 as sharp_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19sharp/v1/prediction.proto\x12\x08sharp.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15sharp/v1/errors.proto\x1a\x14sharp/v1/label.proto\x1a\x15sharp/v1/tensor.proto\"\x98\x01\n\x0ePredictRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12 \n\x06inputs\x18\x02 \x01(\x0b\x32\x10.sharp.v1.Inputs\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x18\n\x10nearest_memories\x18\x04 \x01(\r\x12\x0f\n\x07novelty\x18\x05 \x01(\x08\x12\x19\n\x11min_model_version\x18\x06 \x01(\x04\"\xb0\x02\n\x0fPredictResponse\x12 \n\x06labels\x18\x01 \x01(\x0b\x32\x10.sharp.v1.Labels\x12\x13\n\x0bvote_shares\x18\x02 \x03(\x02\x12\x11\n\tdistances\x18\x03 \x03(\x02\x12\x11\n\tnovelties\x18\x04 \x03(\x02\x12)\n\x07\x64\x65tails\x18\x05 \x03(\x0b\x32\x18.sharp.v1.ExampleDetails\x12\x15\n\rmodel_version\x18\x06 \x01(\x04\x12\x18\n\x10\x65pisodes_learned\x18\x07 \x01(\x04\x12\x30\n\rtime_in_queue\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0ftime_in_compute\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\"k\n\x0e\x45xampleDetails\x12)\n\x0btop_classes\x18\x01 \x03(\x0b\x32\x14.sharp.v1.ClassScore\x12.\n\x10nearest_memories\x18\x02 \x03(\x0b\x32\x14.sharp.v1.NearMemory\"R\n\nClassScore\x12\x1e\n\x05label\x18\x01 \x01(\x0b\x32\x0f.sharp.v1.Label\x12\x12\n\nvote_share\x18\x02 \x01(\x02\x12\x10\n\x08\x64istance\x18\x03 \x01(\x02\"O\n\nNearMemory\x12\x1e\n\x05label\x18\x01 \x01(\x0b\x32\x0f.sharp.v1.Label\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x04\x12\x10\n\x08\x64istance\x18\x03 \x01(\x02\"M\n\x14PredictStreamRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12)\n\x07request\x18\x02 \x01(\x0b\x32\x18.sharp.v1.PredictRequest\"\x82\x01\n\x15PredictStreamResponse\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x08response\x18\x02 \x01(\x0b\x32\x19.sharp.v1.PredictResponseH\x00\x12$\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x11.sharp.v1.FailureH\x00\x42\x08\n\x06result2\xa2\x01\n\nPrediction\x12>\n\x07Predict\x12\x18.sharp.v1.PredictRequest\x1a\x19.sharp.v1.PredictResponse\x12T\n\rPredictStream\x12\x1e.sharp.v1.PredictStreamRequest\x1a\x1f.sharp.v1.PredictStreamResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19sharp/v1/prediction.proto\x12\x08sharp.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15sharp/v1/errors.proto\x1a\x14sharp/v1/label.proto\x1a\x15sharp/v1/tensor.proto\"\x98\x01\n\x0ePredictRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12 \n\x06inputs\x18\x02 \x01(\x0b\x32\x10.sharp.v1.Inputs\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x18\n\x10nearest_memories\x18\x04 \x01(\r\x12\x0f\n\x07novelty\x18\x05 \x01(\x08\x12\x19\n\x11min_model_version\x18\x06 \x01(\x04\"\xc1\x02\n\x0fPredictResponse\x12 \n\x06labels\x18\x01 \x01(\x0b\x32\x10.sharp.v1.Labels\x12\x13\n\x0bvote_shares\x18\x02 \x03(\x02\x12\x11\n\tdistances\x18\x03 \x03(\x02\x12\x11\n\tnovelties\x18\x04 \x03(\x02\x12)\n\x07\x64\x65tails\x18\x05 \x03(\x0b\x32\x18.sharp.v1.ExampleDetails\x12\x15\n\rmodel_version\x18\x06 \x01(\x04\x12\x18\n\x10\x65pisodes_learned\x18\x07 \x01(\x04\x12\x30\n\rtime_in_queue\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0ftime_in_compute\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07learner\x18\x14 \x01(\t\"k\n\x0e\x45xampleDetails\x12)\n\x0btop_classes\x18\x01 \x03(\x0b\x32\x14.sharp.v1.ClassScore\x12.\n\x10nearest_memories\x18\x02 \x03(\x0b\x32\x14.sharp.v1.NearMemory\"R\n\nClassScore\x12\x1e\n\x05label\x18\x01 \x01(\x0b\x32\x0f.sharp.v1.Label\x12\x12\n\nvote_share\x18\x02 \x01(\x02\x12\x10\n\x08\x64istance\x18\x03 \x01(\x02\"O\n\nNearMemory\x12\x1e\n\x05label\x18\x01 \x01(\x0b\x32\x0f.sharp.v1.Label\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x04\x12\x10\n\x08\x64istance\x18\x03 \x01(\x02\"M\n\x14PredictStreamRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12)\n\x07request\x18\x02 \x01(\x0b\x32\x18.sharp.v1.PredictRequest\"\x82\x01\n\x15PredictStreamResponse\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x08response\x18\x02 \x01(\x0b\x32\x19.sharp.v1.PredictResponseH\x00\x12$\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x11.sharp.v1.FailureH\x00\x42\x08\n\x06result2\xa2\x01\n\nPrediction\x12>\n\x07Predict\x12\x18.sharp.v1.PredictRequest\x1a\x19.sharp.v1.PredictResponse\x12T\n\rPredictStream\x12\x1e.sharp.v1.PredictStreamRequest\x1a\x1f.sharp.v1.PredictStreamResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,17 +38,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREDICTREQUEST']._serialized_start=140
   _globals['_PREDICTREQUEST']._serialized_end=292
   _globals['_PREDICTRESPONSE']._serialized_start=295
-  _globals['_PREDICTRESPONSE']._serialized_end=599
-  _globals['_EXAMPLEDETAILS']._serialized_start=601
-  _globals['_EXAMPLEDETAILS']._serialized_end=708
-  _globals['_CLASSSCORE']._serialized_start=710
-  _globals['_CLASSSCORE']._serialized_end=792
-  _globals['_NEARMEMORY']._serialized_start=794
-  _globals['_NEARMEMORY']._serialized_end=873
-  _globals['_PREDICTSTREAMREQUEST']._serialized_start=875
-  _globals['_PREDICTSTREAMREQUEST']._serialized_end=952
-  _globals['_PREDICTSTREAMRESPONSE']._serialized_start=955
-  _globals['_PREDICTSTREAMRESPONSE']._serialized_end=1085
-  _globals['_PREDICTION']._serialized_start=1088
-  _globals['_PREDICTION']._serialized_end=1250
+  _globals['_PREDICTRESPONSE']._serialized_end=616
+  _globals['_EXAMPLEDETAILS']._serialized_start=618
+  _globals['_EXAMPLEDETAILS']._serialized_end=725
+  _globals['_CLASSSCORE']._serialized_start=727
+  _globals['_CLASSSCORE']._serialized_end=809
+  _globals['_NEARMEMORY']._serialized_start=811
+  _globals['_NEARMEMORY']._serialized_end=890
+  _globals['_PREDICTSTREAMREQUEST']._serialized_start=892
+  _globals['_PREDICTSTREAMREQUEST']._serialized_end=969
+  _globals['_PREDICTSTREAMRESPONSE']._serialized_start=972
+  _globals['_PREDICTSTREAMRESPONSE']._serialized_end=1102
+  _globals['_PREDICTION']._serialized_start=1105
+  _globals['_PREDICTION']._serialized_end=1267
 # @@protoc_insertion_point(module_scope)

@@ -10,6 +10,7 @@ import grpc
 
 from sharp.v1 import episode_pb2, learning_pb2_grpc
 from sharp.v1 import learning_pb2 as pb
+from sharp_server.api.errors import CODES
 from sharp_server.config.model import LimitsConfig
 from sharp_server.errors import RpcError
 from sharp_server.ingest.session import LearnSession, SessionTools
@@ -24,6 +25,8 @@ from sharp_server.storage.interface import Storage
 
 _BOUNDARIES = {0: "EXPLICIT", 1: "EXPLICIT", 2: "AUTOMATIC"}
 _MOST_REPLAYED = 1000
+_BAD_REQUEST = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
+"""Codes of what can't be learned as it is, however often it is tried."""
 
 
 class LearningService(learning_pb2_grpc.LearningServicer):
@@ -50,7 +53,7 @@ class LearningService(learning_pb2_grpc.LearningServicer):
             found = first.WhichOneof("message") or "nothing"
             raise RpcError("UNEXPECTED_MESSAGE", "the first message must be open", expected="open", found=found)
         opening = first.open
-        served, session = await self._state.finish(self._open(opening))
+        served, session, made = await self._state.finish(self._open(opening))
         # Here and not in `_open`: a call that was given up while it was opened leaves no session behind.
         other = served.attach(session.stream.id, session)
         if other is not None:
@@ -72,20 +75,27 @@ class LearningService(learning_pb2_grpc.LearningServicer):
                 listening.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await listening
+        except RpcError as refusal:
+            served.detach(session.stream.id, session)
+            if made and served.untouched and CODES[refusal.reason] in _BAD_REQUEST:
+                # It was made for this call, which came to nothing.
+                await self._state.finish(self._lifecycle.delete(served))
+            raise
         finally:
             served.detach(session.stream.id, session)
 
-    async def _open(self, opening: pb.Open) -> tuple[ServedLearner, LearnSession]:
+    async def _open(self, opening: pb.Open) -> tuple[ServedLearner, LearnSession, bool]:
+        """The learner, the stream, and whether this call made the learner."""
         name = learner_name(opening.learner, "open.learner")
         stream_name = stream_id(opening.stream_id, "open.stream_id")
         for field, value in (("boundaries", opening.boundaries), ("backpressure", opening.backpressure)):
             if not 0 <= value <= 2:
                 raise RpcError("FIELD_INVALID", f"unknown {field}", fields=(f"open.{field}",), field=f"open.{field}")
-        served = self._registry.find(name)
-        if served is None:
-            if not opening.create_if_missing:
-                raise RpcError("LEARNER_NOT_FOUND", f"there is no learner {name[:80]!r}", learner=name)
-            served = await self._lifecycle.create_if_missing(name)
+        missing = self._registry.find(name) is None
+        if opening.create_if_missing:
+            served = await self._lifecycle.create_if_missing(name, opening.config)
+        else:
+            served = self._registry.get(name)
         boundaries = _BOUNDARIES[opening.boundaries]
         row = await self._storage.open_stream(served.id, stream_name, boundaries)
         if served.deleted:
@@ -95,7 +105,7 @@ class LearningService(learning_pb2_grpc.LearningServicer):
             # What it has under way is written first: only then is the last durable number known.
             before.fail(_taken_over())
             row = await self._storage.open_stream(served.id, stream_name, boundaries)
-        return served, LearnSession(served, row, opening.backpressure == pb.BACKPRESSURE_FAIL, self._tools)
+        return served, LearnSession(served, row, opening.backpressure == pb.BACKPRESSURE_FAIL, self._tools), missing
 
     def _opened(self, served: ServedLearner, session: LearnSession) -> pb.Opened:
         limits = self._limits
