@@ -193,7 +193,7 @@ def test_a_class_gets_another_name_and_two_become_one(taught: Sharp, server: Fak
 
 
 def test_undo_says_what_it_does_asks_and_goes_back(taught: Sharp, server: FakeServer) -> None:
-    taught("class", "forget", "setosa")
+    taught("class", "forget", "setosa", "--yes")
     refused = taught("undo", input="n\n")
     assert refused.code == 1 and server.learners["iris"].model_version == 2
     assert "Version 2 forgot a class" in refused.err and "no episode is undone" in refused.err
