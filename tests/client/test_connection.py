@@ -124,6 +124,9 @@ class Silent(learning_pb2_grpc.LearningServicer):
         self.end.wait(10)
         return iter(())
 
+    def Teach(self, request: Any, context: Any) -> Any:  # noqa: N802
+        raise NotImplementedError
+
 
 def test_a_server_that_never_opens_the_stream_is_given_up() -> None:
     silent = Silent()

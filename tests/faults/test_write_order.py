@@ -16,6 +16,7 @@ from sharp_engine import Learner, LearnerConfig, preset
 from sharp_engine.config import to_dict
 from sharp_server.config.model import DataConfig, ServerConfig, TrainerConfig
 from sharp_server.learners.served_learner import ServedLearner
+from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder, place
 from sharp_server.storage.records import NewLearner, NewVersion, Published
@@ -98,7 +99,8 @@ def test_the_row_comes_after_the_file_and_the_version_after_the_row(
             return await storage.publish(version)
 
         storage._journal._connection.set_trace_callback(watch)
-        await Publisher(config, folder, storage, thread).publish_changed(served, taught(), "restored", record)
+        teaching = Teaching(config.teaching, storage, thread, lambda _: taught())
+        await Publisher(config, folder, storage, thread, teaching).publish_changed(served, taught(), "restored", record)
         order.append(f"version {served.model.version}")
         storage._journal._connection.set_trace_callback(None)
         await storage.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from sharp.v1 import learner_pb2
+from sharp.v1 import class_admin_pb2, learner_pb2
 from sharp.v1 import snapshot_pb2 as pb
 from sharp_engine import ConfigError
 from sharp_engine.network.architecture import resolve_architecture
@@ -17,6 +17,7 @@ from sharp_server.learners.messages import (
     memory_message,
     timestamp,
 )
+from sharp_server.learners.quality_messages import add_quality, quality_report_message
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import KIND_MESSAGES, shown
 from sharp_server.storage.records import SnapshotRow
@@ -53,6 +54,7 @@ def status_message(served: ServedLearner, bytes_limit: int, layers: bool = True)
         damaged_snapshots=served.damaged_snapshots,
         examples_beyond_version=model.examples_beyond_version,
         examples_known=served.examples_known,
+        quality=quality_report_message(model.quality) if model.version else None,
     )
     if served.episode is not None:
         status.training_episode = served.episode.number
@@ -85,6 +87,7 @@ def learner_message(served: ServedLearner, bytes_limit: int, whole: bool = True)
     if whole:
         learner.settings.update(shown(served.config))
         learner.classes.extend(class_messages(summary.classes if summary is not None else ()))
+        add_quality(learner.classes, served.model.quality)
     return learner
 
 
@@ -121,3 +124,10 @@ def snapshot_message(row: SnapshotRow, learner: str) -> pb.Snapshot:
         note=row.note,
         damaged=bool(row.damaged),
     )
+
+
+def version_cause(cause: str) -> class_admin_pb2.VersionCause.ValueType:
+    """What made a version, as the journal calls it."""
+    name = f"VERSION_CAUSE_{cause.upper()}"
+    known = name in class_admin_pb2.VersionCause.keys()
+    return class_admin_pb2.VersionCause.Value(name) if known else class_admin_pb2.VERSION_CAUSE_UNSPECIFIED
