@@ -247,9 +247,7 @@ class Learner:
             reporter.tell("episode-started", self.network)
             self._learn_metric(running, reporter)
             return self._finish(running, None, reporter)
-        trainer = EpisodeTrainer(
-            self.preprocessor, self.config, running.examples, running.heldout, self.network, self.stm, running.features
-        )
+        trainer = self._trainer(running, running.examples)
         reporter.epochs, steps = trainer.epochs(self.config.training)
         reporter.steps_left = (phases - running.phases_done) * reporter.epochs * steps
         reporter.tell("episode-started", self.network)
@@ -433,6 +431,14 @@ class Learner:
     def _side_generator(self) -> torch.Generator:
         """Random numbers that take nothing from the learner's own, and are the same whenever an episode is resumed."""
         return torch.Generator().manual_seed(self.config.seed + 1_000_003 * (self.episodes + 1))
+
+    def _trainer(self, running: RunningEpisode, examples: Examples) -> EpisodeTrainer:
+        """The one that ran the phases before, unless something else is asked of it now."""
+        if running.trainer is None or running.trainer.config != self.config:
+            running.trainer = EpisodeTrainer(
+                self.preprocessor, self.config, examples, running.heldout, self.network, self.stm, running.features
+            )
+        return running.trainer
 
     def _learn_phase(self, running: RunningEpisode, trainer: EpisodeTrainer, reporter: Reporter) -> None:
         """Rewire and train a copy; the learner changes only when the phase is complete."""
@@ -758,6 +764,7 @@ class Learner:
 
     def _forget_in_progress(self, running: RunningEpisode, examples: Examples, class_id: int) -> None:
         kept = examples.y != class_id
+        running.trainer = None  # it holds the class, among the examples or in what is replayed
         if running.knowledge is not None:
             running.knowledge, running.outdated = _folded(running.knowledge.forget(class_id)), True
         if bool(kept.all()):

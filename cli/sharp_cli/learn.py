@@ -12,7 +12,7 @@ import typer
 from rich.live import Live
 from rich.markup import escape
 
-from sharp_cli import connection, data
+from sharp_cli import connection, data, quality
 from sharp_cli.data_options import ClassLevelOption, LabelColumnOption, SkipBadOption
 from sharp_cli.learn_view import LearnView, describe
 from sharp_cli.new_learner import ImageOptions, open_stream
@@ -198,6 +198,8 @@ def _report(
     for report in reports:
         mark = {"learned": "[green]✓[/]", "parked": "[red]✗[/]", "discarded": "[red]✗[/]"}.get(report.state, "·")
         out.print(f"{mark} episode {report.episode or '–'}: {escape(describe(report))}")
+    for words in quality.fallen_in(reports):
+        side_console().print(f"[yellow]warning:[/] {escape(words)}", soft_wrap=True)
     state = f"version {version} serves" if version else "learning continues"
     out.print(f"[bold]{name}[/]: {stream.examples_acknowledged:,} examples are durable, {state}")
     if findings.bad:

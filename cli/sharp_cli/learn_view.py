@@ -7,6 +7,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from sharp_cli import quality
 from sharp_cli.output import span
 from sharp_client import EpisodeReport, LearnStream
 
@@ -76,6 +77,8 @@ def describe(report: EpisodeReport) -> str:
             if statistics.phase_losses:
                 words.append(f"loss {statistics.phase_losses[-1]:.3f}")
             words.append(f"{statistics.examples:,} examples in {statistics.training_time:.1f} s")
+            if measured := quality.summary(statistics.quality):
+                words.append(measured)
     elif report.state == "parked" and report.parked is not None:
         words.append(report.parked.detail)
     return " · ".join(words)

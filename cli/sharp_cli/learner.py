@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from sharp_cli import classes, connection, watch
+from sharp_cli import classes, connection, quality, watch
 from sharp_cli.confirmation import YesOption, confirm
 from sharp_cli.output import console, count, size, span, table, write_json
 from sharp_cli.plain import time_text, to_plain
@@ -25,6 +26,7 @@ def rows(learners: list[LearnerInfo]) -> list[list[str]]:
             str(learner.status.model_version),
             str(learner.status.episodes_learned),
             str(learner.status.memories.classes),
+            quality.short(learner.status.quality),
             "×".join(map(str, learner.input_shape)) or "–",
             f"{learner.status.backlog.lag_examples:,}",
             str(learner.status.backlog.episodes_parked),
@@ -34,8 +36,14 @@ def rows(learners: list[LearnerInfo]) -> list[list[str]]:
     ]
 
 
-HEADS = ("learner", "state", "version", "episodes", "classes", "input", "behind", "parked", "open")
+SHOWN_VERSIONS = 5
+"""Newest versions whose quality `show` lists."""
+
+HEADS = ("learner", "state", "version", "episodes", "classes", "held-out", "input", "behind", "parked", "open")
 """The columns of a table of learners."""
+
+NUMBERS = ("version", "episodes", "classes", "held-out", "behind", "parked", "open")
+"""Those that are right-aligned."""
 
 
 @app.command("list")
@@ -47,7 +55,7 @@ def list_learners(ctx: typer.Context) -> None:
     if options.json:
         write_json({"learners": to_plain(learners)})
     elif learners:
-        console().print(table(*HEADS, rows=rows(learners), numbers=HEADS[2:5] + HEADS[6:]))
+        console().print(table(*HEADS, rows=rows(learners), numbers=NUMBERS))
     else:
         console().print("no learners yet: teach one with `sharp learn`")
 
@@ -58,8 +66,9 @@ def show(ctx: typer.Context, name: Annotated[str, typer.Argument(help="Its name.
     options = connection.of(ctx)
     with options.connect() as client:
         learner = client.get_learner(name)
+        trend = client.list_quality(name)
     if options.json:
-        write_json(to_plain(learner))
+        write_json({**to_plain(learner), "quality": to_plain(trend)})
         return
     out, status, backlog = console(), learner.status, learner.status.backlog
     out.print(f"[bold]{learner.name}[/]  {status.state}  [dim]{learner.uid}[/]")
@@ -77,9 +86,17 @@ def show(ctx: typer.Context, name: Annotated[str, typer.Argument(help="Its name.
         ("behind", f"{count(backlog.lag_examples, 'example')}, {span(backlog.lag)}"),
         ("created", time_text(learner.create_time)),
     ]
+    if words := quality.summary(status.quality):
+        facts.insert(3, ("quality", words))
     out.print(table("", "", rows=facts))
+    for fallen in status.quality.fallen if status.quality is not None else ():
+        out.print(Text(quality.fall(fallen), style="yellow"))
     if learner.classes:
         out.print(table(*classes.HEADS, rows=classes.rows(learner.classes), numbers=classes.HEADS[1:]))
+    if status.quality is not None and status.quality.quality is not None and status.quality.quality.confusions:
+        out.print(quality.pairs(status.quality.quality.confusions))
+    if trend:
+        out.print(quality.over_versions(trend[:SHOWN_VERSIONS]))
     if learner.settings:
         out.print(table("setting", "value", rows=sorted(learner.settings.items())))
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from sharp_cli import classes, episode, health, learn, learner, predict, serve, snapshot, status, teach, watch
+from sharp_cli import classes, episode, health, learn, learner, predict, serve, snapshot, status, teach, undo, watch
 from sharp_cli.benchmark import app as benchmark
 from sharp_cli.connection import Connection
 from sharp_cli.failures import OneLineFailures
@@ -87,6 +87,7 @@ app.command()(predict.evaluate)
 app.command()(status.status)
 app.command()(health.health)
 app.command()(watch.watch)
+app.command()(undo.undo)
 app.add_typer(learner.app, name="learner")
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(episode.app, name="episode")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from sharp_cli import connection, data
+from sharp_cli import connection, data, quality
 from sharp_cli.connection import LearnerOption
 from sharp_cli.data_options import ClassLevelOption, LabelColumnOption, SkipBadOption
 from sharp_cli.output import console, shorten, table, write_json
@@ -159,9 +159,13 @@ def evaluate(
                 "learner": name,
                 "examples": result.examples,
                 "accuracy": result.accuracy,
-                "per_class": [{"label": label, "accuracy": share} for label, share in result.per_class.items()],
+                "per_class": [
+                    {"label": label, "accuracy": share}
+                    for label, share in sorted(result.per_class.items(), key=lambda pair: pair[1])
+                ],
                 "classes": list(result.classes),
                 "confusion": result.confusion,
+                "confused": to_plain(quality.confused_pairs(result)[: quality.PAIRS]),
                 "model_version": result.model_version,
             }
         )
@@ -172,6 +176,9 @@ def evaluate(
         f"([dim]learner {name}, version {result.model_version}[/])\n"
     )
     out.print(_by_class(result))
+    pairs = quality.confused_pairs(result)
+    out.print()
+    out.print(quality.pairs(pairs) if pairs else "no two classes are confused")
 
 
 def _by_class(result: Evaluation) -> Any:
@@ -180,7 +187,9 @@ def _by_class(result: Evaluation) -> Any:
     made = table(*heads, rows=[], numbers=heads[1:])
     for column in made.columns[3:]:
         column.header_style = "dim"
-    for index, label in enumerate(result.classes):
+    worst_first = sorted(range(len(result.classes)), key=lambda row: result.per_class.get(result.classes[row], 2.0))
+    for index in worst_first:
+        label = result.classes[index]
         total = int(result.confusion[index].sum())
         share = result.per_class.get(label)
         cells = [str(label), "" if share is None else f"{share:.1%}", f"{total:,}"]

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from sharp_cli import connection, learner
+from sharp_cli import connection, learner, quality
 from sharp_cli.output import console, count, size, span, table, write_json
 from sharp_cli.plain import to_plain
 from sharp_client import ServerStatus
@@ -29,9 +29,12 @@ def status(ctx: typer.Context) -> None:
     out.print(_head(options.address, server))
     out.print(table("", "", rows=_facts(server)))
     if found:
-        out.print(table(*learner.HEADS, rows=learner.rows(found), numbers=learner.HEADS[2:5] + learner.HEADS[6:]))
+        out.print(table(*learner.HEADS, rows=learner.rows(found), numbers=learner.NUMBERS))
     else:
         out.print("no learners yet: teach one with `sharp learn`")
+    for one in found:
+        for fallen in one.status.quality.fallen if one.status.quality is not None else ():
+            out.print(Text(f"{one.name}: {quality.fall(fallen)}", style="yellow"), soft_wrap=True)
     for damage in server.corruption_events:
         serving = f", version {damage.serving_model_version} serves instead" if damage.serving_model_version else ""
         words = f"damage: {damage.learner or 'server'}: {damage.detail}{serving}"

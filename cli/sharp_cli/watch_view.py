@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from sharp_cli import quality
 from sharp_cli.output import count, size, span
 from sharp_cli.plain import time_text
 from sharp_client import EpisodeEvent, LayerStatistics, LearnerStatus, LearnerUpdate, Progress
@@ -36,6 +37,9 @@ METER = 16
 
 NARROW_METER = 6
 """The same in a narrow terminal."""
+
+FALLEN = 3
+"""How many of the classes that got worse are named."""
 
 EVENTS = 6
 """How many of the latest events are shown."""
@@ -205,6 +209,10 @@ def _facts(status: LearnerStatus, narrow: bool) -> Table:
         f"{size(backlog.bytes)}{'' if narrow else f' of {size(backlog.bytes_limit)}'}, "
         f"{backlog.episodes_waiting} waiting, {backlog.episodes_parked} parked",
     )
+    if words := quality.summary(status.quality):
+        rows.add_row("quality", "", words)
+        for fallen in status.quality.fallen[:FALLEN] if status.quality is not None else ():
+            rows.add_row("", "", Text(quality.fall(fallen), style="yellow"))
     rows.add_row("behind", "", f"{backlog.lag_examples:,} examples, {span(backlog.lag)}")
     if status.examples_beyond_version or backlog.uncounted_examples:
         known = (

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from sharp.v1 import admin_pb2, learner_admin_pb2, parked_pb2, snapshot_pb2
+from sharp.v1 import admin_pb2, class_admin_pb2, learner_admin_pb2, parked_pb2, quality_pb2, snapshot_pb2
 
 from ._answers import (
     DeletedLearner,
@@ -17,16 +17,20 @@ from ._answers import (
     ImportedSnapshot,
     LearnerInfo,
     LearnerUpdate,
+    MergedClasses,
     ParkedEpisode,
+    Quality,
+    RenamedClass,
     RestoredSnapshot,
     RetriedEpisode,
     ServerStatus,
     Snapshot,
+    UndoneVersion,
 )
 from ._batching import check_learner_name
 from ._configs import LabelKind, learner_config
 from ._errors import SharpError
-from ._labels import Label
+from ._labels import Label, encode_label
 from ._options import Retry, Timeout
 from ._requests import duration, forget_request
 from ._runtime import each_within, sleep
@@ -131,6 +135,33 @@ class AdminCalls:
         """Make a learner forget a class; older snapshots that hold it are listed, or deleted."""
         request = forget_request(name, label, older_snapshots)
         return ForgottenClass.decode(self._call("ForgetClass", request, timeout))
+
+    def rename_class(self, name: str, old: Label, new: Label, *, timeout: float | None = None) -> RenamedClass:
+        """Give a class another name, under a new version; what waits to be learned follows."""
+        request = class_admin_pb2.RenameClassRequest(learner=name, label=encode_label(old), new_label=encode_label(new))
+        return RenamedClass.decode(self._call("RenameClass", request, timeout))
+
+    def merge_classes(self, name: str, source: Label, target: Label, *, timeout: float | None = None) -> MergedClasses:
+        """Make one class of two, under a new version: the source ends, the target takes it in."""
+        request = class_admin_pb2.MergeClassesRequest(
+            learner=name, source=encode_label(source), target=encode_label(target)
+        )
+        return MergedClasses.decode(self._call("MergeClasses", request, timeout))
+
+    def undo_version(
+        self, name: str, *, model_version: int = 0, preview: bool = False, timeout: float | None = None
+    ) -> UndoneVersion:
+        """Go back to the version before the one that serves, under a new number.
+
+        `model_version` undoes only that one, if it serves; `preview` only says what would be undone.
+        """
+        request = class_admin_pb2.UndoVersionRequest(learner=name, model_version=model_version, preview=preview)
+        return UndoneVersion.decode(self._call("UndoVersion", request, timeout))
+
+    def list_quality(self, name: str, *, timeout: float | None = None) -> list[Quality]:
+        """List how good the newest versions of a learner are, newest first, with all their classes."""
+        request = quality_pb2.ListQualityRequest(learner=name, page_size=PAGE_SIZE)
+        return [Quality.decode(one) for one in self._list("ListQuality", request, "qualities", timeout)]
 
     def create_snapshot(self, name: str, *, note: str = "", timeout: float | None = None) -> Snapshot:
         """Save the version that serves, and keep it until it is deleted."""

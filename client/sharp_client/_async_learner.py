@@ -16,11 +16,15 @@ from ._answers import (
     LearnerInfo,
     LearnerStatus,
     LearnerUpdate,
+    MergedClasses,
     ParkedEpisode,
+    Quality,
+    RenamedClass,
     RestoredSnapshot,
     RetriedEpisode,
     Snapshot,
     TeachResult,
+    UndoneVersion,
 )
 from ._async_learn_stream import AsyncLearnStream
 from ._async_runtime import Batches
@@ -190,6 +194,22 @@ class AsyncLearner:
     async def forget(self, label: Label, *, older_snapshots: Literal["list", "delete"] = "list") -> ForgottenClass:
         """Make the learner forget a class."""
         return await self._client.forget_class(self.name, label, older_snapshots=older_snapshots)
+
+    async def rename_class(self, old: Label, new: Label) -> RenamedClass:
+        """Give a class another name; see `Client.rename_class`."""
+        return await self._client.rename_class(self.name, old, new)
+
+    async def merge_classes(self, source: Label, target: Label) -> MergedClasses:
+        """Make one class of two; see `Client.merge_classes`."""
+        return await self._client.merge_classes(self.name, source, target)
+
+    async def undo(self, *, model_version: int = 0, preview: bool = False) -> UndoneVersion:
+        """Go back to the version before; see `Client.undo_version`."""
+        return await self._client.undo_version(self.name, model_version=model_version, preview=preview)
+
+    async def quality(self) -> list[Quality]:
+        """List how good the newest versions are, newest first."""
+        return await self._client.list_quality(self.name)
 
     async def snapshot(self, note: str = "") -> Snapshot:
         """Save the version that serves, and keep it until it is deleted."""

@@ -3,14 +3,14 @@
 SharpError
 ├── AuthenticationError        TokenMissing, TokenInvalid, RoleMissing
 ├── NotFoundError              LearnerNotFound, SnapshotNotFound, EpisodeNotFound, ClassNotFound, VersionNotFound
-├── ConflictError              LearnerExists, RequestIdUsed, LearnerBusy, SequenceGap, StreamTakenOver
+├── ConflictError              LearnerExists, ClassExists, RequestIdUsed, LearnerBusy, SequenceGap, StreamTakenOver
 ├── InvalidArgumentError       FieldInvalid, UnexpectedMessage, NameInvalid, ConfigInvalid, ShapeMismatch,
 │   (also a ValueError)        DtypeUnsupported, TensorSizeMismatch, NonFiniteValues, LabelCountMismatch,
 │                              LabelKindMismatch, LabelInvalid, ImageMalformed, ImageTooLarge, SnapshotMalformed,
 │                              ChecksumMismatch, PageTokenInvalid, ValuesOutOfRange
 ├── PreconditionError          NothingLearned, BackboneNeeded, BoundariesMismatch, EpisodeNotParked,
 │                              SnapshotIncompatible, SnapshotFormatUnsupported, SnapshotInUse, EpisodeNeeded,
-│                              MetricNeeded
+│                              MetricNeeded, NothingToUndo
 ├── ExhaustedError             JournalFull, EpisodeTooLarge, QueueFull, TooManyStreams, DiskFull, TooManyLearners,
 │                              TooManyClasses, TooManyExamples, TooManyResults, TooManySnapshots, SnapshotTooLarge
 │   └── MessageTooLargeError   one message over the transport's limit

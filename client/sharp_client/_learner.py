@@ -17,11 +17,15 @@ from ._answers import (
     LearnerInfo,
     LearnerStatus,
     LearnerUpdate,
+    MergedClasses,
     ParkedEpisode,
+    Quality,
+    RenamedClass,
     RestoredSnapshot,
     RetriedEpisode,
     Snapshot,
     TeachResult,
+    UndoneVersion,
 )
 from ._batching import Backpressure, Boundaries, check_learner_name
 from ._configs import LabelKind
@@ -189,6 +193,22 @@ class Learner:
     def forget(self, label: Label, *, older_snapshots: Literal["list", "delete"] = "list") -> ForgottenClass:
         """Make the learner forget a class."""
         return self._client.forget_class(self.name, label, older_snapshots=older_snapshots)
+
+    def rename_class(self, old: Label, new: Label) -> RenamedClass:
+        """Give a class another name; see `Client.rename_class`."""
+        return self._client.rename_class(self.name, old, new)
+
+    def merge_classes(self, source: Label, target: Label) -> MergedClasses:
+        """Make one class of two; see `Client.merge_classes`."""
+        return self._client.merge_classes(self.name, source, target)
+
+    def undo(self, *, model_version: int = 0, preview: bool = False) -> UndoneVersion:
+        """Go back to the version before; see `Client.undo_version`."""
+        return self._client.undo_version(self.name, model_version=model_version, preview=preview)
+
+    def quality(self) -> list[Quality]:
+        """List how good the newest versions are, newest first."""
+        return self._client.list_quality(self.name)
 
     def snapshot(self, note: str = "") -> Snapshot:
         """Save the version that serves, and keep it until it is deleted."""

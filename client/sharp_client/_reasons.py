@@ -60,9 +60,7 @@ class ClassNotFoundError(NotFoundError):
 
 
 class VersionNotFoundError(NotFoundError):
-    """The Open Inference Protocol asked for a model version that is not the one being served. Metadata: version,
-    serving.
-    """
+    """A model version was named that is not the one being served. Metadata: version, serving."""
 
     reason = "VERSION_NOT_FOUND"
 
@@ -77,6 +75,12 @@ class LearnerExistsError(ConflictError):
     """There already is a learner of that name."""
 
     reason = "LEARNER_EXISTS"
+
+
+class ClassExistsError(ConflictError):
+    """There already is a class of that name. Metadata: label."""
+
+    reason = "CLASS_EXISTS"
 
 
 class FieldInvalidError(InvalidArgumentError):
@@ -237,6 +241,12 @@ class SnapshotInUseError(PreconditionError):
     """The learner would start from this snapshot after a crash, so it can't be deleted. Metadata: snapshot."""
 
     reason = "SNAPSHOT_IN_USE"
+
+
+class NothingToUndoError(PreconditionError):
+    """There is no version before the one that serves, or its snapshot is no longer kept. Metadata: version."""
+
+    reason = "NOTHING_TO_UNDO"
 
 
 class SequenceGapError(ConflictError):

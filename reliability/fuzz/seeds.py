@@ -14,7 +14,17 @@ from PIL import Image
 
 from reliability.fuzz.methods import Method
 from sharp.inference import open_inference_pb2 as oip
-from sharp.v1 import label_pb2, learner_admin_pb2, learner_pb2, learning_pb2, parked_pb2, prediction_pb2, tensor_pb2
+from sharp.v1 import (
+    class_admin_pb2,
+    label_pb2,
+    learner_admin_pb2,
+    learner_pb2,
+    learning_pb2,
+    parked_pb2,
+    prediction_pb2,
+    quality_pb2,
+    tensor_pb2,
+)
 from sharp.v1 import snapshot_pb2 as snap
 
 VICTIM = "victim"
@@ -124,6 +134,10 @@ def _seeds(snapshot: str) -> tuple[Message, ...]:
         learner_admin_pb2.DeleteLearnerRequest(name="fresh"),
         learner_admin_pb2.WatchLearnerRequest(name=VICTIM),
         learner_admin_pb2.ForgetClassRequest(learner=VICTIM, label=label),
+        class_admin_pb2.RenameClassRequest(learner=VICTIM, label=label, new_label=label_pb2.Label(integer=7)),
+        class_admin_pb2.MergeClassesRequest(learner=VICTIM, source=label, target=label_pb2.Label(integer=0)),
+        class_admin_pb2.UndoVersionRequest(learner=VICTIM, model_version=1, preview=True),
+        quality_pb2.ListQualityRequest(learner=VICTIM, page_size=2),
         snap.CreateSnapshotRequest(learner=VICTIM, note="n"),
         snap.ListSnapshotsRequest(learner=VICTIM),
         snap.RestoreSnapshotRequest(learner=VICTIM, snapshot_id=snapshot),

@@ -29,10 +29,12 @@ from sharp_server.learners.lessons import Lessons
 from sharp_server.learners.lifecycle import Lifecycle
 from sharp_server.learners.parked_episodes import ParkedEpisodes
 from sharp_server.learners.registry import Registry
+from sharp_server.learners.relabelling import ClassRelabelling
 from sharp_server.learners.restoring import Restoring
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.snapshots import Snapshots
 from sharp_server.learners.startup import StartUp
+from sharp_server.learners.versions import Versions
 from sharp_server.prediction.batcher import Batcher
 from sharp_server.prediction.lane import Teachable
 from sharp_server.prediction.model import load_learner
@@ -80,19 +82,21 @@ class ServerContext:
             publisher,
             thread,
             metrics,
-            lambda report, summary: events.statistics(report, summary).SerializeToString(),
+            lambda *learned: events.statistics(*learned).SerializeToString(),
             teaching,
         )
         self._scheduler = scheduler = Scheduler(config, folder, storage, registry, aftermath, trainer, metrics)
         damage = DamageLog(storage, metrics)
         forgetting = Forgetting(config, folder, storage, publisher, scheduler, thread, metrics, teaching)
         restoring = Restoring(folder, storage, publisher, scheduler, forgetting, damage, thread)
+        relabelling = ClassRelabelling(folder, storage, publisher, scheduler, forgetting, thread, teaching)
+        versions = Versions(storage, restoring)
         lifecycle = Lifecycle(config, folder, storage, registry, scheduler, batcher, thread, teaching)
         snapshots = Snapshots(limits, folder, storage, damage, thread, consolidation)
         importing = Importing(config, folder, state, registry, lifecycle, restoring, snapshots, thread)
         parked = ParkedEpisodes(storage, scheduler, metrics, teaching)
         self._start_up = StartUp(config, folder, storage, registry, publisher, restoring, damage, thread, teaching)
-        metrics.watch(LearnerGauges(registry, lambda: trainer.pid, folder.free_bytes))
+        metrics.watch(LearnerGauges(registry, lambda: trainer.pid, folder.free_bytes, config.quality.metric_classes))
 
         decoder = InputDecoder(limits, threads)
 
@@ -101,7 +105,7 @@ class ServerContext:
             return examples, labels_of(batch.labels, served.label_kind, len(examples.x))
 
         tools = SessionTools(limits, storage, metrics, threads, decode, scheduler.wake, teaching.batches_arrived)
-        operations = Operations(lifecycle, forgetting, restoring, snapshots, importing, parked)
+        operations = Operations(lifecycle, forgetting, relabelling, restoring, versions, snapshots, importing, parked)
         status = ServerStatus(config, folder, state, storage, registry, scheduler, trainer)
         lessons = Lessons(limits, storage, teaching, metrics)
         self.learning = LearningService(limits, state, registry, lifecycle, storage, tools, lessons, decoder)

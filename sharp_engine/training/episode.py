@@ -90,6 +90,8 @@ class RunningEpisode:
     losses: list[float] = field(default_factory=list)
     """Mean loss of each finished phase."""
     seconds: float = 0.0
+    trainer: EpisodeTrainer | None = None
+    """What runs its phases, with all that is computed once per episode; made again after loading a snapshot."""
 
     @property
     def phases_done(self) -> int:
@@ -134,7 +136,7 @@ class EpisodeTrainer:
             self.x = examples.x[kept].to(device)  # (n, *input shape)
             if preprocessor.backbone is not None:
                 self.x = torch.cat([preprocessor(part) for part in self.x.split(_CHUNK)])
-        self._config = config
+        self.config = config
         self._replay = Replay(stm, device) if stm.classes else None
         self._frozen = FrozenOutputs(
             network, self.features, len(self.y), self._replay, config.training.cache_mebibytes * 2**20
@@ -152,7 +154,7 @@ class EpisodeTrainer:
 
     def rewire(self, network: Network, phase: int, generator: torch.Generator) -> None:
         """Steps 1 to 4: select units by their activation on some examples, drop and grow connections."""
-        training = self._config.training
+        training = self.config.training
         sample = torch.randperm(len(self.y), generator=generator)[: training.selection_examples].to(self.y.device)
         first = network.cut if all(bool(layer.frozen.all()) for layer in network.g) else 0  # else G may still recruit
         seen = self._frozen.stream(first, sample)
@@ -167,7 +169,7 @@ class EpisodeTrainer:
 
     def train(self, network: Network, generator: torch.Generator, reporter: Reporter) -> float:
         """Step 5: train the active units for the phase's epochs and write them back; return the phase's mean loss."""
-        training = self._config.training
+        training = self.config.training
         live = LiveNetwork(network, self._frozen, self._replay)
         optimiser = Adadelta(live.parameters, training.learning_rate) if live.parameters else None
         epochs, steps = self.epochs(training)
@@ -197,9 +199,9 @@ class EpisodeTrainer:
             return torch.zeros((), device=y.device)
         with torch.set_grad_enabled(optimiser is not None):
             z = live.represent(index, drawn)
-            loss = supervised_contrastive_loss(z, y, self._config.training.temperature)
+            loss = supervised_contrastive_loss(z, y, self.config.training.temperature)
         if optimiser is not None:
-            reduce_anchor_losses(loss, y, self._config.training.anchor_losses).backward()
+            reduce_anchor_losses(loss, y, self.config.training.anchor_losses).backward()
             optimiser.step()
         return loss.detach()
 

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import sharp_client
+from sharp.v1 import label_pb2, quality_pb2
 from sharp_client.testing import FakeServer
 
 Sharp = Any
@@ -92,6 +93,15 @@ def test_evaluation_shows_accuracy_by_class_and_the_confusion(taught: Sharp) -> 
     assert result["examples"] == 150 and result["accuracy"] > 0.8
     assert result["classes"] == ["setosa", "versicolor", "virginica"]
     assert np.sum(result["confusion"]) == 150
+    shares = [entry["accuracy"] for entry in result["per_class"]]
+    assert shares == sorted(shares), "worst first"
+    wrong = [(pair["label"], pair["answered"], pair["examples"]) for pair in result["confused"]]
+    assert wrong[0][0] != wrong[0][1] and wrong == sorted(wrong, key=lambda pair: -pair[2])
+    everything = taught("evaluate", "iris").out
+    assert everything.index("confused") > everything.index("setosa"), "always shown"
+    lines = everything.splitlines()
+    first = next(line for line in lines if line.startswith(("setosa", "versicolor", "virginica")))
+    assert first.startswith(result["per_class"][0]["label"])
     shown = taught("evaluate", "iris", "--part", "test")
     assert "of 30 examples are right" in shown.out and "setosa" in shown.out
 
@@ -169,6 +179,64 @@ def test_a_forgotten_class_is_gone(taught: Sharp, server: FakeServer) -> None:
     assert taught("class", "forget", "rose", "--yes").code == 1
 
 
+def test_a_class_gets_another_name_and_two_become_one(taught: Sharp, server: FakeServer) -> None:
+    renamed = taught("class", "rename", "setosa", "bristle")
+    assert "calls setosa bristle" in renamed.out and "brings the old name back" in renamed.out
+    assert taught("class", "rename", "setosa", "bristle").code == 1
+    assert "merging makes one of two" in taught("class", "rename", "bristle", "virginica").err
+    assert taught("class", "merge", "bristle", "virginica", input="n\n").code == 1
+    merged = taught("class", "merge", "bristle", "virginica", "--yes")
+    assert "100 learned examples" in merged.out
+    assert sorted(server.learners["iris"].classes) == ["versicolor", "virginica"]
+    listed = taught("class", "list").out
+    assert "examples" in listed and "held-out right" in listed
+
+
+def test_undo_says_what_it_does_asks_and_goes_back(taught: Sharp, server: FakeServer) -> None:
+    taught("class", "forget", "setosa", "--yes")
+    refused = taught("undo", input="n\n")
+    assert refused.code == 1 and server.learners["iris"].model_version == 2
+    assert "Version 2 forgot a class" in refused.err and "no episode is undone" in refused.err
+    done = taught("undo", "--yes")
+    assert "is back at version 1, which serves as version 3" in done.out
+    assert "setosa stays forgotten" in done.out and "--include-forgotten" in done.out
+    nothing = taught("undo", "-y")
+    assert nothing.code == 1 and "no version before" in nothing.err
+
+
+def test_undoing_an_episode_says_that_its_examples_are_gone(taught: Sharp) -> None:
+    taught("learn", "iris", "--part", "test", "-l", "iris")
+    asked = taught("undo", input="y\n")
+    assert "Version 2 learned an episode" in asked.err
+    assert "1 learned episode undone, whose examples are gone" in asked.err + asked.out
+
+
+def test_quality_is_shown_by_status_show_watch_and_learn(taught: Sharp, server: FakeServer) -> None:
+    assert "held-out" in taught("status").out and "100.0%" in taught("learner", "list").out
+    assert "100.0% of 60 held-out examples" in taught("learner", "show", "iris").out
+    assert "100.0% of 60 held-out examples" in taught("watch", "--once").out
+    assert taught("learner", "show", "iris", "--json").json()["quality"][0]["model_version"] == 1
+    learner = server.learners["iris"]
+    worse = learner.quality
+    fall = quality_pb2.ClassFall(
+        before=quality_pb2.ClassQuality(label=label_pb2.Label(text="setosa"), examples=20, right=20),
+        now=quality_pb2.ClassQuality(label=label_pb2.Label(text="setosa"), examples=20, right=10),
+    )
+
+    def report() -> quality_pb2.QualityReport:
+        made = worse()
+        made.fallen.append(fall)
+        return made
+
+    learner.quality = report  # type: ignore[method-assign]
+    said = taught("learn", "iris", "-l", "iris")
+    warning = "setosa got worse: 50% of 20 held-out examples right, before 100% of 20"
+    assert warning in " ".join(said.err.split()) and "warning" in said.err
+    assert "setosa got worse: 50%" in taught("watch", "--once").out
+    for words in (("status",), ("learner", "show", "iris")):
+        assert warning in " ".join(taught(*words).out.split())
+
+
 def test_classes_that_are_integers_are_forgotten_as_integers(sharp: Sharp, server: FakeServer) -> None:
     sharp("learn", "digits", "--part", "test")
     assert sharp("class", "forget", "3", "--yes").code == 0 and 3 not in server.learners["digits"].classes
@@ -211,7 +279,10 @@ def test_every_command_speaks_json_and_nothing_else_to_programs(sharp: Sharp, tm
     made = run("snapshot", "create")["id"]
     run("snapshot", "restore", made)
     run("snapshot", "delete", made)
-    run("class", "forget", "setosa")
+    run("undo")
+    run("class", "rename", "setosa", "bristle")
+    run("class", "merge", "virginica", "versicolor")
+    run("class", "forget", "bristle")
     run("teach", "rose", str(tmp_path / "x.npy"), "-l", "flowers")
     run("correct", str(tmp_path / "one.npy"), "tulip", "-l", "flowers")
     run("learner", "delete", "flowers")

@@ -17,6 +17,7 @@ MADE_BY_HAND = {
     "PredictResponse", "PredictStreamResponse", "ExportSnapshotResponse",  # arrays, and a file
     "CreateLearnerResponse", "GetLearnerResponse", "CreateSnapshotResponse",  # hold one message, which is the answer
     "ListLearnersResponse", "ListSnapshotsResponse", "ListParkedEpisodesResponse",  # pages: lists of answers
+    "ListQualityResponse",
 }  # fmt: skip
 
 

@@ -250,6 +250,50 @@ def forgetting(sharp: Client, wire: Recorder, folder: Path) -> None:
     pets.get()
 
 
+def names_of_classes(sharp: Client, wire: Recorder, folder: Path) -> None:
+    """Rename and merge classes, learned ones and ones that wait; snapshots bring the old names back."""
+    pets, (x, y) = sharp.learner("names"), data("abc")
+    teach(pets)
+    with pets.learn(stream_id="later") as stream:
+        stream.send(x, y)
+        stream.flush(WAIT)
+        pets.rename_class("a", "A")
+        assert set(pets.predict(data("ab")[0]).labels) == {"A", "b"}
+        attempt(lambda: pets.rename_class("a", "A"))
+        attempt(lambda: pets.rename_class("A", "b"))
+        pets.rename_class("c", "C")
+        pets.merge_classes("C", "b")
+        attempt(lambda: pets.merge_classes("C", "b"))
+        attempt(lambda: pets.merge_classes("b", "b"))
+        attempt(lambda: pets.rename_class("A", 3))
+        stream.end_episode().wait(WAIT)
+    assert {entry.label for entry in pets.get().classes} == {"A", "b"}
+    pets.merge_classes("A", "b")
+    pets.get()
+    pets.undo()
+    pets.undo()
+    pets.get()
+
+
+def undoing(sharp: Client, wire: Recorder, folder: Path) -> None:
+    """Go back one version, and one more, and look at how good they were."""
+    pets, (x, y) = sharp.learner("undoing"), data("cd")
+    attempt(pets.undo)
+    teach(pets)
+    attempt(pets.undo)
+    with pets.learn(stream_id="later") as stream:
+        stream.send(x, y)
+        stream.end_episode().wait(WAIT)
+    pets.undo(preview=True)
+    attempt(lambda: pets.undo(model_version=7))
+    assert pets.undo(model_version=2).restored_model_version == 1
+    attempt(pets.undo)
+    pets.quality()
+    pets.forget("a")
+    pets.undo()
+    pets.get()
+
+
 def parked_episodes(sharp: Client, wire: Recorder, folder: Path) -> None:
     """An episode that can't be learned is parked, and discarded: here, one without a pair and without a metric."""
     pets = sharp.learner("parked")
@@ -323,6 +367,8 @@ FEATURES: tuple[Feature, ...] = (
     prediction,
     snapshots,
     forgetting,
+    names_of_classes,
+    undoing,
     parked_episodes,
     lessons,
     status,

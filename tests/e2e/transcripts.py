@@ -19,7 +19,7 @@ from sharp_client import SharpError, Transport
 PRESENT = frozenset(
     """
     google.protobuf.Timestamp google.protobuf.Duration sharp.v1.LayerStatistics sharp.v1.MemoryStatistics
-    sharp.v1.Throughput sharp.v1.Limits
+    sharp.v1.Throughput sharp.v1.Limits sharp.v1.QualityReport
     """.split()
 )
 """Messages of which only the presence is compared."""
@@ -45,10 +45,12 @@ LEFT_OUT = frozenset(
     Failure.message Failure.metadata GetServerStatusResponse.data_bytes GetServerStatusResponse.free_bytes
     GetServerStatusResponse.learners TrainerStatus.memory_bytes TrainerStatus.since TrainerStatus.restarts
     ClassScore.vote_share Ack.uncounted_examples Backlog.uncounted_examples
+    ClassSummary.quality ClassSummary.quality_before ListQualityResponse.qualities
     """.split()
 )
-"""Fields that are not compared at all. A share may be 0 of a class far away, and a 0 is not on the wire;
-when batches are counted is a matter of time."""
+"""Fields that are not compared at all. A share may be 0 of a class far away, and a 0 is not on the wire; when batches
+are counted is a matter of time. How many examples are held out, and whether they are enough to measure a version, is
+the engine's business."""
 
 COUNTED = frozenset({"PredictResponse.vote_shares", "PredictResponse.distances", "PredictResponse.novelties"})
 """Lists of which only the length is compared."""

@@ -595,3 +595,34 @@ def test_a_loss_that_is_not_finite_fails_the_episode_at_the_last_phases_end(monk
     assert issubclass(NonFiniteLossError, EpisodeFailedError)
     learner.resume_episode()
     check_same(learner, undisturbed)
+
+
+@pytest.mark.parametrize("metric", [True, False])
+def test_an_episode_that_is_left_at_the_end_of_any_phase_goes_on_as_if_nothing_had_happened(metric: bool) -> None:
+    options = {"metric.enabled": metric, "training.phases": 3, "training.min_steps": 4, "device": "cpu"}
+    generator = torch.Generator().manual_seed(3)
+    y = ["a", "b"] * 30
+    x = torch.rand(60, 8, generator=generator) + torch.tensor([[0.0], [1.0]]).repeat(30, 1)
+    whole, sliced = (Learner(preset("default").with_options(options)) for _ in range(2))
+    whole.learn_episode(x, y)
+
+    class LeftError(Exception):
+        pass
+
+    def leave(progress: Progress) -> None:
+        if progress.event in ("metric-ready", "phase-ended"):
+            raise LeftError
+
+    with pytest.raises(LeftError):
+        sliced.learn_episode(x, y, observer=leave)
+    trainers = {id(sliced.running.trainer)} if sliced.running is not None else set()
+    for _ in range(2 + metric):
+        with pytest.raises(LeftError):
+            sliced.resume_episode(observer=leave)
+        assert sliced.running is not None
+        trainers.add(id(sliced.running.trainer))
+    sliced.resume_episode()
+    assert len(trainers) == 1, "what is computed once per episode is computed once"
+    for one, other in zip(whole.network.layers, sliced.network.layers, strict=True):
+        assert torch.equal(one.weight, other.weight) and torch.equal(one.ranks, other.ranks)
+    assert torch.equal(torch.as_tensor(whole.predict(x).distance), torch.as_tensor(sliced.predict(x).distance))

@@ -30,6 +30,13 @@ from .learners import (
     TeachResult,
     Throughput,
 )
+from .quality import (
+    ClassFall,
+    ClassQuality,
+    Confusion,
+    Quality,
+    QualityReport,
+)
 from .server import (
     CorruptionEvent,
     ServerLimits,
@@ -47,11 +54,19 @@ from .statistics import (
     MemoryStatistics,
     RankCount,
 )
+from .versions import (
+    MergedClasses,
+    RenamedClass,
+    UndoneVersion,
+)
 
 __all__ = [
     "Answer",
     "Backlog",
+    "ClassFall",
+    "ClassQuality",
     "ClassSummary",
+    "Confusion",
     "CorruptionEvent",
     "DeletedLearner",
     "DeletedSnapshot",
@@ -71,10 +86,14 @@ __all__ = [
     "LearnerStatus",
     "LearnerUpdate",
     "MemoryStatistics",
+    "MergedClasses",
     "OpenedStream",
     "ParkedEpisode",
     "Progress",
+    "Quality",
+    "QualityReport",
     "RankCount",
+    "RenamedClass",
     "RestoredSnapshot",
     "RetriedEpisode",
     "ServerLimits",
@@ -83,4 +102,5 @@ __all__ = [
     "TeachResult",
     "Throughput",
     "TrainerStatus",
+    "UndoneVersion",
 ]

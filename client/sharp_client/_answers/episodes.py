@@ -10,6 +10,7 @@ from sharp.v1 import episode_pb2, parked_pb2
 
 from .._labels import Label
 from .decoding import Answer
+from .quality import QualityReport
 from .statistics import LayerStatistics, MemoryStatistics
 
 
@@ -93,6 +94,8 @@ class EpisodeStatistics(Answer, message=episode_pb2.EpisodeStatistics):
     """The memories after it."""
     recruited: Mapping[str, int] = field(default_factory=dict)
     """Units that left the idle state for it, by name of the layer."""
+    quality: QualityReport | None = field(default=None, repr=False)
+    """How good the version is, beside the version before. None: not known."""
 
 
 @dataclass(frozen=True, repr=False)

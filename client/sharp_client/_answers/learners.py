@@ -11,6 +11,7 @@ from sharp.v1 import learner_admin_pb2, learner_pb2, learning_pb2
 from .._labels import Label
 from .decoding import Answer
 from .episodes import EpisodeEvent, Progress
+from .quality import ClassQuality, QualityReport
 from .snapshots import Snapshot
 from .statistics import LayerStatistics, MemoryStatistics
 
@@ -43,6 +44,12 @@ class ClassSummary(Answer, message=learner_pb2.ClassSummary):
     """Its examples in the short-term memory. 0: no longer replayed."""
     last_episode: int = 0
     """The latest learned episode that held it."""
+    examples: int = 0
+    """Examples of it that were learned. 0: not counted."""
+    quality: ClassQuality | None = None
+    """How its held-out examples are answered. None: it has none."""
+    quality_before: ClassQuality | None = None
+    """The same of the version before."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,6 +142,8 @@ class LearnerStatus(Answer, message=learner_pb2.LearnerStatus):
     """Examples that answers know beyond the serving version."""
     examples_known: int = 0
     """Examples that the learner knows in all; never falls."""
+    quality: QualityReport | None = field(default=None, repr=False)
+    """How good the serving version is, beside the version before. None: nothing was learned yet."""
 
 
 @dataclass(frozen=True, repr=False)

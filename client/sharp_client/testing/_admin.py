@@ -21,12 +21,13 @@ from .._reasons import (
 )
 from ._learner import Episode, FakeLearner
 from ._refusals import refuse
+from ._versions import VersionMethods
 
 CHUNK_BYTES = 2**16
 """Bytes of one part of an exported file."""
 
 
-class AdminMethods:
+class AdminMethods(VersionMethods):
     """What an operator can do."""
 
     learners: dict[str, FakeLearner]
@@ -73,13 +74,12 @@ class AdminMethods:
         known = learner.classes.pop(label, None)
         removed = learner.forget_beyond(label)
         learner.forgotten.add(label)
-        learner.model_version += known is not None
         holding = [found for found, _ in learner.snapshots.values() if label in decode_labels(found.classes)]
         delete = request.older_snapshots == learner_admin_pb2.OLDER_SNAPSHOTS_DELETE
         for snapshot in holding if delete else ():
             del learner.snapshots[snapshot.id]
         if known is not None:
-            learner.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
+            learner.new_version("forgotten")
         return learner_admin_pb2.ForgetClassResponse(
             model_version=learner.model_version,
             ltm_entries=int(known is not None),
@@ -92,8 +92,7 @@ class AdminMethods:
         learner = self.find(request.learner)
         if learner.lessons:
             learner.consolidate()
-            learner.model_version += 1
-            learner.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
+            learner.new_version("taught")
         if learner.model_version == 0:
             raise refuse(NothingLearnedError, f"{learner.name} has learned nothing yet", learner=learner.name)
         snapshot = learner.save(snapshot_pb2.SNAPSHOT_ORIGIN_REQUESTED, request.note)

@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from sharp.v1 import episode_pb2, label_pb2, learner_pb2, learning_pb2, parked_pb2, snapshot_pb2, statistics_pb2
+from sharp.v1 import (
+    episode_pb2,
+    label_pb2,
+    learner_pb2,
+    learning_pb2,
+    parked_pb2,
+    quality_pb2,
+    snapshot_pb2,
+    statistics_pb2,
+)
 
 from .._labels import Label, encode_label, encode_labels
 from .._reasons import LearnerExistsError, NothingLearnedError, SnapshotMalformedError
@@ -24,6 +33,9 @@ KEPT = 5
 
 PHASES = 2
 """Phases of an episode that the fake pretends to train a network on."""
+
+HELD_OUT, ENOUGH = 20, 20
+"""Held-out examples per class that the fake pretends to have, and how many it takes to measure a version."""
 
 UNITS = 96
 """Units of the one layer that the fake pretends to have; each episode takes a twelfth of them."""
@@ -89,6 +101,11 @@ class FakeLearner:
         self.classes: dict[Label, KnownClass] = {}
         self.forgotten: set[Label] = set()
         self.model_version = 0
+        self.causes: dict[int, str] = {}
+        """What made each version."""
+        self.holds: dict[int, int] = {}
+        """Of undone versions: the one that came back."""
+        self.qualities: list[quality_pb2.Quality] = []
         self.episodes_learned = 0
         self.episodes = 0
         self.streams: dict[str, FakeStream] = {}
@@ -214,8 +231,7 @@ class FakeLearner:
         self.episodes_learned += 1
         _add(self.classes, np.concatenate(episode.x), episode.y, self.episodes_learned)
         self.forgotten -= set(episode.y)
-        self.model_version += 1
-        self.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
+        self.new_version("learned")
         phases = PHASES if self._trains(episode) else 0
         progress = episode_pb2.Progress(fraction=1.0)
         if phases:
@@ -227,6 +243,7 @@ class FakeLearner:
             phase_losses=[0.5, 0.25][:phases],
             layers=self.layers(),
             memories=self.memories(),
+            quality=self.quality(),
         )
         learned = episode_pb2.EpisodeLearned(
             model_version=self.model_version, statistics=statistics, episodes_learned=self.episodes_learned
@@ -236,6 +253,44 @@ class FakeLearner:
             episode_pb2.EpisodeEvent(episode=episode.number, progress=progress),
             episode_pb2.EpisodeEvent(episode=episode.number, learned=learned),
         ]
+
+    def new_version(self, cause: str, holds: int = 0) -> None:
+        """What is known now serves under the next number, is kept, and measured."""
+        self.model_version += 1
+        self.causes[self.model_version] = cause
+        if holds:
+            self.holds[self.model_version] = holds
+        self.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
+        held_out = {label: min(known.count, HELD_OUT) for label, known in self.classes.items()}
+        if self.has_metric() and len(held_out) > 1 and sum(held_out.values()) >= ENOUGH:
+            total = sum(held_out.values())
+            quality = quality_pb2.Quality(model_version=self.model_version, examples=total, right=total)
+            quality.create_time.GetCurrentTime()
+            for label, count in held_out.items():
+                quality.classes.add(label=encode_label(label), examples=count, right=count)
+            self.qualities.append(quality)
+
+    def quality(self) -> quality_pb2.QualityReport:
+        """How good it pretends to be: right about all it is asked."""
+        found = {quality.model_version: quality for quality in self.qualities[-2:]}
+        return quality_pb2.QualityReport(
+            quality=found.get(self.model_version), before=found.get(self.model_version - 1)
+        )
+
+    def knows(self, label: Label) -> bool:
+        """Whether a class was met and not forgotten."""
+        return label in self.classes or label in self.met
+
+    def relabel_waiting(self, old: Label, new: Label) -> int:
+        """Give examples that wait another class, those of lessons too; returns how many."""
+        waiting: list[Lesson | Episode] = [stream.open for stream in self.streams.values() if stream.open is not None]
+        waiting += [episode for _, episode in self.parked.values()]
+        waiting += self.lessons
+        changed = sum(part.y.count(old) for part in waiting)
+        for part in waiting:
+            part.y = [new if label == old else label for label in part.y]
+        self.met = self.met - {old} | {new}
+        return changed
 
     def _started(self, episode: Episode, phases: int) -> episode_pb2.EpisodeEvent:
         started = episode_pb2.EpisodeStarted(
@@ -312,7 +367,7 @@ class FakeLearner:
             pass
         raise refuse(SnapshotMalformedError, "not a snapshot", defect="format")
 
-    def restore(self, data: bytes) -> None:
+    def restore(self, data: bytes, cause: str = "restored", holds: int = 0) -> None:
         """Load a file as the next version."""
         content = self.read(data)
         self.classes = {
@@ -320,8 +375,7 @@ class FakeLearner:
         }
         self.input_shape, self.label_kind = content["input_shape"], content["label_kind"]
         self.episodes_learned = content["episodes_learned"]
-        self.model_version += 1
-        self.save(snapshot_pb2.SNAPSHOT_ORIGIN_AUTOMATIC)
+        self.new_version(cause, holds)
 
     # Descriptions.
 
@@ -365,6 +419,7 @@ class FakeLearner:
             throughput=learner_pb2.Throughput(),
             examples_beyond_version=self.examples_beyond_version(),
             examples_known=self.examples_durable,
+            quality=self.quality() if self.model_version else None,
         )
         status.time.GetCurrentTime()
         return status
@@ -386,5 +441,16 @@ class FakeLearner:
             return learner
         learner.settings["fake"] = "true"
         for label, known in self.known().items():
-            learner.classes.add(label=encode_label(label), ltm_entries=1, last_episode=known.episode)
+            learner.classes.add(
+                label=encode_label(label),
+                ltm_entries=1,
+                last_episode=known.episode,
+                examples=known.count if self.has_metric() else 0,
+            )
+        report = self.quality()
+        for summary in learner.classes:
+            for place, quality in ((summary.quality, report.quality), (summary.quality_before, report.before)):
+                for entry in quality.classes:
+                    if entry.label == summary.label:
+                        place.CopyFrom(entry)
         return learner

@@ -4,8 +4,10 @@ import grpc
 import warnings
 
 from sharp.v1 import admin_pb2 as sharp_dot_v1_dot_admin__pb2
+from sharp.v1 import class_admin_pb2 as sharp_dot_v1_dot_class__admin__pb2
 from sharp.v1 import learner_admin_pb2 as sharp_dot_v1_dot_learner__admin__pb2
 from sharp.v1 import parked_pb2 as sharp_dot_v1_dot_parked__pb2
+from sharp.v1 import quality_pb2 as sharp_dot_v1_dot_quality__pb2
 from sharp.v1 import snapshot_pb2 as sharp_dot_v1_dot_snapshot__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -41,6 +43,9 @@ class AdminStub:
     moved, copied and backed up. RestoreSnapshot goes back; what was learned since is then unknown, and its examples are
     gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
+
+    Every version says how good it is: see Learner.status.quality, and ListQuality for how it got there. When the newest
+    one is worse, UndoVersion goes back to the one before. RenameClass and MergeClasses correct what classes are called.
 
     ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
@@ -92,6 +97,26 @@ class AdminStub:
                 '/sharp.v1.Admin/ForgetClass',
                 request_serializer=sharp_dot_v1_dot_learner__admin__pb2.ForgetClassRequest.SerializeToString,
                 response_deserializer=sharp_dot_v1_dot_learner__admin__pb2.ForgetClassResponse.FromString,
+                _registered_method=True)
+        self.RenameClass = channel.unary_unary(
+                '/sharp.v1.Admin/RenameClass',
+                request_serializer=sharp_dot_v1_dot_class__admin__pb2.RenameClassRequest.SerializeToString,
+                response_deserializer=sharp_dot_v1_dot_class__admin__pb2.RenameClassResponse.FromString,
+                _registered_method=True)
+        self.MergeClasses = channel.unary_unary(
+                '/sharp.v1.Admin/MergeClasses',
+                request_serializer=sharp_dot_v1_dot_class__admin__pb2.MergeClassesRequest.SerializeToString,
+                response_deserializer=sharp_dot_v1_dot_class__admin__pb2.MergeClassesResponse.FromString,
+                _registered_method=True)
+        self.UndoVersion = channel.unary_unary(
+                '/sharp.v1.Admin/UndoVersion',
+                request_serializer=sharp_dot_v1_dot_class__admin__pb2.UndoVersionRequest.SerializeToString,
+                response_deserializer=sharp_dot_v1_dot_class__admin__pb2.UndoVersionResponse.FromString,
+                _registered_method=True)
+        self.ListQuality = channel.unary_unary(
+                '/sharp.v1.Admin/ListQuality',
+                request_serializer=sharp_dot_v1_dot_quality__pb2.ListQualityRequest.SerializeToString,
+                response_deserializer=sharp_dot_v1_dot_quality__pb2.ListQualityResponse.FromString,
                 _registered_method=True)
         self.CreateSnapshot = channel.unary_unary(
                 '/sharp.v1.Admin/CreateSnapshot',
@@ -158,6 +183,9 @@ class AdminServicer:
     moved, copied and backed up. RestoreSnapshot goes back; what was learned since is then unknown, and its examples are
     gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
+
+    Every version says how good it is: see Learner.status.quality, and ListQuality for how it got there. When the newest
+    one is worse, UndoVersion goes back to the one before. RenameClass and MergeClasses correct what classes are called.
 
     ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
@@ -255,6 +283,80 @@ class AdminServicer:
         INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
         ABORTED LEARNER_BUSY: another call is changing it; try again.
         RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenameClass(self, request, context):
+        """Gives a class another name, under a new version. Examples that are accepted and not learned yet come out under the
+        new name; what a producer sends under the old name from then on is a new class. Snapshots made before hold
+        the old name: restoring one brings it back. Forgetting the class later reaches those too. Durable when the call
+        returns. Training pauses, and an episode in training starts over. Repeated, it fails with CLASS_NOT_FOUND, which a
+        client that retries may count as success.
+
+        Errors:
+        NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+        NOT_FOUND CLASS_NOT_FOUND: the learner does not know it.
+        ALREADY_EXISTS CLASS_EXISTS: another class has that name; MergeClasses makes one of two.
+        INVALID_ARGUMENT FIELD_INVALID: no label.
+        INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
+        INVALID_ARGUMENT LABEL_INVALID: a text that is empty or too long.
+        ABORTED LEARNER_BUSY: another call is changing it; try again.
+        DATA_LOSS SNAPSHOT_DAMAGED: the serving version's file; nothing was changed.
+        RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MergeClasses(self, request, context):
+        """Makes one class of two, under a new version: what was learned of the source counts for the target. Examples that
+        are accepted and not learned yet follow; what a producer sends under the old name from then on is a new class.
+        Snapshots made before hold both: restoring one brings the source back. Forgetting the target later reaches the
+        source in them too. Durable when the call returns. Training pauses, and an episode in training starts over.
+        Repeated, it fails with CLASS_NOT_FOUND, which a client that retries may count as success.
+
+        Errors:
+        NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+        NOT_FOUND CLASS_NOT_FOUND: the learner does not know one of them.
+        INVALID_ARGUMENT FIELD_INVALID: a label is missing, or both are the same.
+        INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
+        INVALID_ARGUMENT LABEL_INVALID: a text that is empty or too long.
+        ABORTED LEARNER_BUSY: another call is changing it; try again.
+        DATA_LOSS SNAPSHOT_DAMAGED: the serving version's file; nothing was changed.
+        RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndoVersion(self, request, context):
+        """Goes back to the version before the one that serves, whatever made that, under a new number: restores the snapshot
+        that holds it. Undone again, it goes one version further back; RestoreSnapshot goes anywhere. Episodes learned
+        since are unknown then, and their examples are gone; those that wait are learned on top. Classes forgotten since
+        stay forgotten. With `preview` it changes nothing. Durable when the call returns. Repeated with the same
+        model_version, it fails with VERSION_NOT_FOUND, which a client that retries may count as success.
+
+        Errors:
+        NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+        NOT_FOUND VERSION_NOT_FOUND: another version serves than the one to undo.
+        FAILED_PRECONDITION NOTHING_TO_UNDO: there is no version before, or its snapshot is no longer kept.
+        DATA_LOSS SNAPSHOT_DAMAGED: nothing was changed.
+        ABORTED LEARNER_BUSY: another call is changing it; try again.
+        RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuality(self, request, context):
+        """Lists how good the newest versions of a learner are, newest first, a page at a time. Versions with too few held-out
+        examples to say anything are left out. No side effects, idempotent.
+
+        Errors:
+        NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+        INVALID_ARGUMENT PAGE_TOKEN_INVALID: not a token of this list.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -436,6 +538,26 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=sharp_dot_v1_dot_learner__admin__pb2.ForgetClassRequest.FromString,
                     response_serializer=sharp_dot_v1_dot_learner__admin__pb2.ForgetClassResponse.SerializeToString,
             ),
+            'RenameClass': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenameClass,
+                    request_deserializer=sharp_dot_v1_dot_class__admin__pb2.RenameClassRequest.FromString,
+                    response_serializer=sharp_dot_v1_dot_class__admin__pb2.RenameClassResponse.SerializeToString,
+            ),
+            'MergeClasses': grpc.unary_unary_rpc_method_handler(
+                    servicer.MergeClasses,
+                    request_deserializer=sharp_dot_v1_dot_class__admin__pb2.MergeClassesRequest.FromString,
+                    response_serializer=sharp_dot_v1_dot_class__admin__pb2.MergeClassesResponse.SerializeToString,
+            ),
+            'UndoVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndoVersion,
+                    request_deserializer=sharp_dot_v1_dot_class__admin__pb2.UndoVersionRequest.FromString,
+                    response_serializer=sharp_dot_v1_dot_class__admin__pb2.UndoVersionResponse.SerializeToString,
+            ),
+            'ListQuality': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuality,
+                    request_deserializer=sharp_dot_v1_dot_quality__pb2.ListQualityRequest.FromString,
+                    response_serializer=sharp_dot_v1_dot_quality__pb2.ListQualityResponse.SerializeToString,
+            ),
             'CreateSnapshot': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateSnapshot,
                     request_deserializer=sharp_dot_v1_dot_snapshot__pb2.CreateSnapshotRequest.FromString,
@@ -507,6 +629,9 @@ class Admin:
     moved, copied and backed up. RestoreSnapshot goes back; what was learned since is then unknown, and its examples are
     gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
+
+    Every version says how good it is: see Learner.status.quality, and ListQuality for how it got there. When the newest
+    one is worse, UndoVersion goes back to the one before. RenameClass and MergeClasses correct what classes are called.
 
     ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
@@ -675,6 +800,114 @@ class Admin:
             '/sharp.v1.Admin/ForgetClass',
             sharp_dot_v1_dot_learner__admin__pb2.ForgetClassRequest.SerializeToString,
             sharp_dot_v1_dot_learner__admin__pb2.ForgetClassResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenameClass(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sharp.v1.Admin/RenameClass',
+            sharp_dot_v1_dot_class__admin__pb2.RenameClassRequest.SerializeToString,
+            sharp_dot_v1_dot_class__admin__pb2.RenameClassResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MergeClasses(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sharp.v1.Admin/MergeClasses',
+            sharp_dot_v1_dot_class__admin__pb2.MergeClassesRequest.SerializeToString,
+            sharp_dot_v1_dot_class__admin__pb2.MergeClassesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndoVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sharp.v1.Admin/UndoVersion',
+            sharp_dot_v1_dot_class__admin__pb2.UndoVersionRequest.SerializeToString,
+            sharp_dot_v1_dot_class__admin__pb2.UndoVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuality(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sharp.v1.Admin/ListQuality',
+            sharp_dot_v1_dot_quality__pb2.ListQualityRequest.SerializeToString,
+            sharp_dot_v1_dot_quality__pb2.ListQualityResponse.FromString,
             options,
             channel_credentials,
             insecure,

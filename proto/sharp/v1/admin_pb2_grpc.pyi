@@ -6,8 +6,10 @@ Running a server of learners."""
 from collections import abc as _abc
 from grpc import aio as _aio
 from sharp.v1 import admin_pb2 as _admin_pb2
+from sharp.v1 import class_admin_pb2 as _class_admin_pb2
 from sharp.v1 import learner_admin_pb2 as _learner_admin_pb2
 from sharp.v1 import parked_pb2 as _parked_pb2
+from sharp.v1 import quality_pb2 as _quality_pb2
 from sharp.v1 import snapshot_pb2 as _snapshot_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -42,6 +44,9 @@ class AdminStub:
     moved, copied and backed up. RestoreSnapshot goes back; what was learned since is then unknown, and its examples are
     gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
+
+    Every version says how good it is: see Learner.status.quality, and ListQuality for how it got there. When the newest
+    one is worse, UndoVersion goes back to the one before. RenameClass and MergeClasses correct what classes are called.
 
     ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
@@ -123,6 +128,64 @@ class AdminStub:
       INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
       ABORTED LEARNER_BUSY: another call is changing it; try again.
       RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+    """
+    RenameClass: _grpc.UnaryUnaryMultiCallable[_class_admin_pb2.RenameClassRequest, _class_admin_pb2.RenameClassResponse]
+    """Gives a class another name, under a new version. Examples that are accepted and not learned yet come out under the
+    new name; what a producer sends under the old name from then on is a new class. Snapshots made before hold
+    the old name: restoring one brings it back. Forgetting the class later reaches those too. Durable when the call
+    returns. Training pauses, and an episode in training starts over. Repeated, it fails with CLASS_NOT_FOUND, which a
+    client that retries may count as success.
+
+    Errors:
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+      NOT_FOUND CLASS_NOT_FOUND: the learner does not know it.
+      ALREADY_EXISTS CLASS_EXISTS: another class has that name; MergeClasses makes one of two.
+      INVALID_ARGUMENT FIELD_INVALID: no label.
+      INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
+      INVALID_ARGUMENT LABEL_INVALID: a text that is empty or too long.
+      ABORTED LEARNER_BUSY: another call is changing it; try again.
+      DATA_LOSS SNAPSHOT_DAMAGED: the serving version's file; nothing was changed.
+      RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+    """
+    MergeClasses: _grpc.UnaryUnaryMultiCallable[_class_admin_pb2.MergeClassesRequest, _class_admin_pb2.MergeClassesResponse]
+    """Makes one class of two, under a new version: what was learned of the source counts for the target. Examples that
+    are accepted and not learned yet follow; what a producer sends under the old name from then on is a new class.
+    Snapshots made before hold both: restoring one brings the source back. Forgetting the target later reaches the
+    source in them too. Durable when the call returns. Training pauses, and an episode in training starts over.
+    Repeated, it fails with CLASS_NOT_FOUND, which a client that retries may count as success.
+
+    Errors:
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+      NOT_FOUND CLASS_NOT_FOUND: the learner does not know one of them.
+      INVALID_ARGUMENT FIELD_INVALID: a label is missing, or both are the same.
+      INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
+      INVALID_ARGUMENT LABEL_INVALID: a text that is empty or too long.
+      ABORTED LEARNER_BUSY: another call is changing it; try again.
+      DATA_LOSS SNAPSHOT_DAMAGED: the serving version's file; nothing was changed.
+      RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+    """
+    UndoVersion: _grpc.UnaryUnaryMultiCallable[_class_admin_pb2.UndoVersionRequest, _class_admin_pb2.UndoVersionResponse]
+    """Goes back to the version before the one that serves, whatever made that, under a new number: restores the snapshot
+    that holds it. Undone again, it goes one version further back; RestoreSnapshot goes anywhere. Episodes learned
+    since are unknown then, and their examples are gone; those that wait are learned on top. Classes forgotten since
+    stay forgotten. With `preview` it changes nothing. Durable when the call returns. Repeated with the same
+    model_version, it fails with VERSION_NOT_FOUND, which a client that retries may count as success.
+
+    Errors:
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+      NOT_FOUND VERSION_NOT_FOUND: another version serves than the one to undo.
+      FAILED_PRECONDITION NOTHING_TO_UNDO: there is no version before, or its snapshot is no longer kept.
+      DATA_LOSS SNAPSHOT_DAMAGED: nothing was changed.
+      ABORTED LEARNER_BUSY: another call is changing it; try again.
+      RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+    """
+    ListQuality: _grpc.UnaryUnaryMultiCallable[_quality_pb2.ListQualityRequest, _quality_pb2.ListQualityResponse]
+    """Lists how good the newest versions of a learner are, newest first, a page at a time. Versions with too few held-out
+    examples to say anything are left out. No side effects, idempotent.
+
+    Errors:
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+      INVALID_ARGUMENT PAGE_TOKEN_INVALID: not a token of this list.
     """
     CreateSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_pb2.CreateSnapshotRequest, _snapshot_pb2.CreateSnapshotResponse]
     """Saves the version that serves, and keeps it until it is deleted. Durable when the call returns. Training and
@@ -243,6 +306,9 @@ class AdminAsyncStub(AdminStub):
     gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
 
+    Every version says how good it is: see Learner.status.quality, and ListQuality for how it got there. When the newest
+    one is worse, UndoVersion goes back to the one before. RenameClass and MergeClasses correct what classes are called.
+
     ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
@@ -320,6 +386,64 @@ class AdminAsyncStub(AdminStub):
       INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
       ABORTED LEARNER_BUSY: another call is changing it; try again.
       RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+    """
+    RenameClass: _aio.UnaryUnaryMultiCallable[_class_admin_pb2.RenameClassRequest, _class_admin_pb2.RenameClassResponse]  # type: ignore[assignment]
+    """Gives a class another name, under a new version. Examples that are accepted and not learned yet come out under the
+    new name; what a producer sends under the old name from then on is a new class. Snapshots made before hold
+    the old name: restoring one brings it back. Forgetting the class later reaches those too. Durable when the call
+    returns. Training pauses, and an episode in training starts over. Repeated, it fails with CLASS_NOT_FOUND, which a
+    client that retries may count as success.
+
+    Errors:
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+      NOT_FOUND CLASS_NOT_FOUND: the learner does not know it.
+      ALREADY_EXISTS CLASS_EXISTS: another class has that name; MergeClasses makes one of two.
+      INVALID_ARGUMENT FIELD_INVALID: no label.
+      INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
+      INVALID_ARGUMENT LABEL_INVALID: a text that is empty or too long.
+      ABORTED LEARNER_BUSY: another call is changing it; try again.
+      DATA_LOSS SNAPSHOT_DAMAGED: the serving version's file; nothing was changed.
+      RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+    """
+    MergeClasses: _aio.UnaryUnaryMultiCallable[_class_admin_pb2.MergeClassesRequest, _class_admin_pb2.MergeClassesResponse]  # type: ignore[assignment]
+    """Makes one class of two, under a new version: what was learned of the source counts for the target. Examples that
+    are accepted and not learned yet follow; what a producer sends under the old name from then on is a new class.
+    Snapshots made before hold both: restoring one brings the source back. Forgetting the target later reaches the
+    source in them too. Durable when the call returns. Training pauses, and an episode in training starts over.
+    Repeated, it fails with CLASS_NOT_FOUND, which a client that retries may count as success.
+
+    Errors:
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+      NOT_FOUND CLASS_NOT_FOUND: the learner does not know one of them.
+      INVALID_ARGUMENT FIELD_INVALID: a label is missing, or both are the same.
+      INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
+      INVALID_ARGUMENT LABEL_INVALID: a text that is empty or too long.
+      ABORTED LEARNER_BUSY: another call is changing it; try again.
+      DATA_LOSS SNAPSHOT_DAMAGED: the serving version's file; nothing was changed.
+      RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+    """
+    UndoVersion: _aio.UnaryUnaryMultiCallable[_class_admin_pb2.UndoVersionRequest, _class_admin_pb2.UndoVersionResponse]  # type: ignore[assignment]
+    """Goes back to the version before the one that serves, whatever made that, under a new number: restores the snapshot
+    that holds it. Undone again, it goes one version further back; RestoreSnapshot goes anywhere. Episodes learned
+    since are unknown then, and their examples are gone; those that wait are learned on top. Classes forgotten since
+    stay forgotten. With `preview` it changes nothing. Durable when the call returns. Repeated with the same
+    model_version, it fails with VERSION_NOT_FOUND, which a client that retries may count as success.
+
+    Errors:
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+      NOT_FOUND VERSION_NOT_FOUND: another version serves than the one to undo.
+      FAILED_PRECONDITION NOTHING_TO_UNDO: there is no version before, or its snapshot is no longer kept.
+      DATA_LOSS SNAPSHOT_DAMAGED: nothing was changed.
+      ABORTED LEARNER_BUSY: another call is changing it; try again.
+      RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+    """
+    ListQuality: _aio.UnaryUnaryMultiCallable[_quality_pb2.ListQualityRequest, _quality_pb2.ListQualityResponse]  # type: ignore[assignment]
+    """Lists how good the newest versions of a learner are, newest first, a page at a time. Versions with too few held-out
+    examples to say anything are left out. No side effects, idempotent.
+
+    Errors:
+      NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+      INVALID_ARGUMENT PAGE_TOKEN_INVALID: not a token of this list.
     """
     CreateSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_pb2.CreateSnapshotRequest, _snapshot_pb2.CreateSnapshotResponse]  # type: ignore[assignment]
     """Saves the version that serves, and keeps it until it is deleted. Durable when the call returns. Training and
@@ -439,6 +563,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     gone, but batches still waiting are learned on top of what was restored. Version numbers keep rising, so that a
     restored state has a higher number than the one it replaces.
 
+    Every version says how good it is: see Learner.status.quality, and ListQuality for how it got there. When the newest
+    one is worse, UndoVersion goes back to the one before. RenameClass and MergeClasses correct what classes are called.
+
     ForgetClass removes a class from everything that could return it again, before it returns. An episode that can't be
     learned is parked rather than tried for ever: read why in ListParkedEpisodes, fix the cause, and retry or discard
     it. GetServerStatus shows what was found damaged, and what serves in its place.
@@ -550,6 +677,88 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
           INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
           ABORTED LEARNER_BUSY: another call is changing it; try again.
           RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+        """
+
+    @_abc_1.abstractmethod
+    def RenameClass(
+        self,
+        request: _class_admin_pb2.RenameClassRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_class_admin_pb2.RenameClassResponse, _abc.Awaitable[_class_admin_pb2.RenameClassResponse]]:
+        """Gives a class another name, under a new version. Examples that are accepted and not learned yet come out under the
+        new name; what a producer sends under the old name from then on is a new class. Snapshots made before hold
+        the old name: restoring one brings it back. Forgetting the class later reaches those too. Durable when the call
+        returns. Training pauses, and an episode in training starts over. Repeated, it fails with CLASS_NOT_FOUND, which a
+        client that retries may count as success.
+
+        Errors:
+          NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+          NOT_FOUND CLASS_NOT_FOUND: the learner does not know it.
+          ALREADY_EXISTS CLASS_EXISTS: another class has that name; MergeClasses makes one of two.
+          INVALID_ARGUMENT FIELD_INVALID: no label.
+          INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
+          INVALID_ARGUMENT LABEL_INVALID: a text that is empty or too long.
+          ABORTED LEARNER_BUSY: another call is changing it; try again.
+          DATA_LOSS SNAPSHOT_DAMAGED: the serving version's file; nothing was changed.
+          RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+        """
+
+    @_abc_1.abstractmethod
+    def MergeClasses(
+        self,
+        request: _class_admin_pb2.MergeClassesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_class_admin_pb2.MergeClassesResponse, _abc.Awaitable[_class_admin_pb2.MergeClassesResponse]]:
+        """Makes one class of two, under a new version: what was learned of the source counts for the target. Examples that
+        are accepted and not learned yet follow; what a producer sends under the old name from then on is a new class.
+        Snapshots made before hold both: restoring one brings the source back. Forgetting the target later reaches the
+        source in them too. Durable when the call returns. Training pauses, and an episode in training starts over.
+        Repeated, it fails with CLASS_NOT_FOUND, which a client that retries may count as success.
+
+        Errors:
+          NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+          NOT_FOUND CLASS_NOT_FOUND: the learner does not know one of them.
+          INVALID_ARGUMENT FIELD_INVALID: a label is missing, or both are the same.
+          INVALID_ARGUMENT LABEL_KIND_MISMATCH: a text for a learner of integers, or the other way round.
+          INVALID_ARGUMENT LABEL_INVALID: a text that is empty or too long.
+          ABORTED LEARNER_BUSY: another call is changing it; try again.
+          DATA_LOSS SNAPSHOT_DAMAGED: the serving version's file; nothing was changed.
+          RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+        """
+
+    @_abc_1.abstractmethod
+    def UndoVersion(
+        self,
+        request: _class_admin_pb2.UndoVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_class_admin_pb2.UndoVersionResponse, _abc.Awaitable[_class_admin_pb2.UndoVersionResponse]]:
+        """Goes back to the version before the one that serves, whatever made that, under a new number: restores the snapshot
+        that holds it. Undone again, it goes one version further back; RestoreSnapshot goes anywhere. Episodes learned
+        since are unknown then, and their examples are gone; those that wait are learned on top. Classes forgotten since
+        stay forgotten. With `preview` it changes nothing. Durable when the call returns. Repeated with the same
+        model_version, it fails with VERSION_NOT_FOUND, which a client that retries may count as success.
+
+        Errors:
+          NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+          NOT_FOUND VERSION_NOT_FOUND: another version serves than the one to undo.
+          FAILED_PRECONDITION NOTHING_TO_UNDO: there is no version before, or its snapshot is no longer kept.
+          DATA_LOSS SNAPSHOT_DAMAGED: nothing was changed.
+          ABORTED LEARNER_BUSY: another call is changing it; try again.
+          RESOURCE_EXHAUSTED DISK_FULL: nothing was changed.
+        """
+
+    @_abc_1.abstractmethod
+    def ListQuality(
+        self,
+        request: _quality_pb2.ListQualityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_quality_pb2.ListQualityResponse, _abc.Awaitable[_quality_pb2.ListQualityResponse]]:
+        """Lists how good the newest versions of a learner are, newest first, a page at a time. Versions with too few held-out
+        examples to say anything are left out. No side effects, idempotent.
+
+        Errors:
+          NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+          INVALID_ARGUMENT PAGE_TOKEN_INVALID: not a token of this list.
         """
 
     @_abc_1.abstractmethod

@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from sharp.v1 import label_pb2 as _label_pb2
+from sharp.v1 import quality_pb2 as _quality_pb2
 from sharp.v1 import statistics_pb2 as _statistics_pb2
 import builtins as _builtins
 import sys
@@ -404,6 +405,7 @@ class EpisodeStatistics(_message.Message):
     LAYERS_FIELD_NUMBER: _builtins.int
     MEMORIES_FIELD_NUMBER: _builtins.int
     RECRUITED_FIELD_NUMBER: _builtins.int
+    QUALITY_FIELD_NUMBER: _builtins.int
     examples: _builtins.int
     """Examples it was learned from."""
     examples_per_second: _builtins.float
@@ -436,6 +438,10 @@ class EpisodeStatistics(_message.Message):
     def recruited(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Units that left the idle state for it, by name of the layer."""
 
+    @_builtins.property
+    def quality(self) -> _quality_pb2.QualityReport:
+        """How good the version is, beside the version before."""
+
     def __init__(
         self,
         *,
@@ -448,10 +454,11 @@ class EpisodeStatistics(_message.Message):
         layers: _abc.Iterable[_statistics_pb2.LayerStatistics] | None = ...,
         memories: _statistics_pb2.MemoryStatistics | None = ...,
         recruited: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        quality: _quality_pb2.QualityReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "memories", b"memories", "new_classes", b"new_classes", "training_time", b"training_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "memories", b"memories", "new_classes", b"new_classes", "quality", b"quality", "training_time", b"training_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "examples", b"examples", "examples_per_second", b"examples_per_second", "layers", b"layers", "memories", b"memories", "new_classes", b"new_classes", "phase_losses", b"phase_losses", "recruited", b"recruited", "training_time", b"training_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "examples", b"examples", "examples_per_second", b"examples_per_second", "layers", b"layers", "memories", b"memories", "new_classes", b"new_classes", "phase_losses", b"phase_losses", "quality", b"quality", "recruited", b"recruited", "training_time", b"training_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

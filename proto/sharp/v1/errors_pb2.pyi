@@ -54,11 +54,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     CLASS_NOT_FOUND: _ErrorReason.ValueType  # 13
     """The learner has never met that class. {label}"""
     VERSION_NOT_FOUND: _ErrorReason.ValueType  # 14
-    """The Open Inference Protocol asked for a model version that is not the one being served. {version, serving}"""
+    """A model version was named that is not the one being served. {version, serving}"""
     LEARNER_EXISTS: _ErrorReason.ValueType  # 15
     """A learner of that name is there already."""
     REQUEST_ID_USED: _ErrorReason.ValueType  # 16
     """The request id belongs to an earlier lesson with other examples or labels. {request_id}"""
+    CLASS_EXISTS: _ErrorReason.ValueType  # 17
+    """A class of that name is there already. {label}"""
     FIELD_INVALID: _ErrorReason.ValueType  # 20
     """A field is missing or out of its range; BadRequest says which. {field}"""
     UNEXPECTED_MESSAGE: _ErrorReason.ValueType  # 21
@@ -119,6 +121,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     METRIC_NEEDED: _ErrorReason.ValueType  # 48
     """Only learners with a learned metric can be taught single examples: metric.enabled is false for this one."""
+    NOTHING_TO_UNDO: _ErrorReason.ValueType  # 49
+    """There is no version before the one that serves, or its snapshot is no longer kept. {version}"""
     SEQUENCE_GAP: _ErrorReason.ValueType  # 50
     """A sequence number was left out. Open the stream again and continue after its last durable number. {expected, found}"""
     STREAM_TAKEN_OVER: _ErrorReason.ValueType  # 51
@@ -184,11 +188,13 @@ EPISODE_NOT_FOUND: ErrorReason.ValueType  # 12
 CLASS_NOT_FOUND: ErrorReason.ValueType  # 13
 """The learner has never met that class. {label}"""
 VERSION_NOT_FOUND: ErrorReason.ValueType  # 14
-"""The Open Inference Protocol asked for a model version that is not the one being served. {version, serving}"""
+"""A model version was named that is not the one being served. {version, serving}"""
 LEARNER_EXISTS: ErrorReason.ValueType  # 15
 """A learner of that name is there already."""
 REQUEST_ID_USED: ErrorReason.ValueType  # 16
 """The request id belongs to an earlier lesson with other examples or labels. {request_id}"""
+CLASS_EXISTS: ErrorReason.ValueType  # 17
+"""A class of that name is there already. {label}"""
 FIELD_INVALID: ErrorReason.ValueType  # 20
 """A field is missing or out of its range; BadRequest says which. {field}"""
 UNEXPECTED_MESSAGE: ErrorReason.ValueType  # 21
@@ -249,6 +255,8 @@ shows what they look like.
 """
 METRIC_NEEDED: ErrorReason.ValueType  # 48
 """Only learners with a learned metric can be taught single examples: metric.enabled is false for this one."""
+NOTHING_TO_UNDO: ErrorReason.ValueType  # 49
+"""There is no version before the one that serves, or its snapshot is no longer kept. {version}"""
 SEQUENCE_GAP: ErrorReason.ValueType  # 50
 """A sequence number was left out. Open the stream again and continue after its last durable number. {expected, found}"""
 STREAM_TAKEN_OVER: ErrorReason.ValueType  # 51

@@ -26,10 +26,11 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from sharp.v1 import episode_pb2 as sharp_dot_v1_dot_episode__pb2
 from sharp.v1 import label_pb2 as sharp_dot_v1_dot_label__pb2
+from sharp.v1 import quality_pb2 as sharp_dot_v1_dot_quality__pb2
 from sharp.v1 import statistics_pb2 as sharp_dot_v1_dot_statistics__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16sharp/v1/learner.proto\x12\x08sharp.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16sharp/v1/episode.proto\x1a\x14sharp/v1/label.proto\x1a\x19sharp/v1/statistics.proto\"\xd8\x01\n\rLearnerConfig\x12\x0e\n\x06preset\x18\x01 \x01(\t\x12\x39\n\toverrides\x18\x02 \x03(\x0b\x32&.sharp.v1.LearnerConfig.OverridesEntry\x12\x13\n\x0binput_shape\x18\x03 \x03(\r\x12\'\n\nlabel_kind\x18\x04 \x01(\x0e\x32\x13.sharp.v1.LabelKind\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x1a\x30\n\x0eOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x88\x03\n\x07Learner\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\'\n\x06\x63onfig\x18\x03 \x01(\x0b\x32\x17.sharp.v1.LearnerConfig\x12\x31\n\x08settings\x18\x04 \x03(\x0b\x32\x1f.sharp.v1.Learner.SettingsEntry\x12\x13\n\x0binput_shape\x18\x05 \x03(\r\x12\'\n\nlabel_kind\x18\x06 \x01(\x0e\x32\x13.sharp.v1.LabelKind\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06status\x18\x08 \x01(\x0b\x32\x17.sharp.v1.LearnerStatus\x12\'\n\x07\x63lasses\x18\t \x03(\x0b\x32\x16.sharp.v1.ClassSummary\x12\x14\n\x0c\x61rchitecture\x18\n \x01(\t\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"n\n\x0c\x43lassSummary\x12\x1e\n\x05label\x18\x01 \x01(\x0b\x32\x0f.sharp.v1.Label\x12\x13\n\x0bltm_entries\x18\x02 \x01(\r\x12\x13\n\x0bstm_entries\x18\x03 \x01(\r\x12\x14\n\x0clast_episode\x18\x04 \x01(\x04\"\xcc\x03\n\rLearnerStatus\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.sharp.v1.LearnerState\x12\x15\n\rmodel_version\x18\x03 \x01(\x04\x12\x18\n\x10\x65pisodes_learned\x18\x04 \x01(\x04\x12)\n\x06layers\x18\x05 \x03(\x0b\x32\x19.sharp.v1.LayerStatistics\x12,\n\x08memories\x18\x06 \x01(\x0b\x32\x1a.sharp.v1.MemoryStatistics\x12\"\n\x07\x62\x61\x63klog\x18\x07 \x01(\x0b\x32\x11.sharp.v1.Backlog\x12\x18\n\x10training_episode\x18\x08 \x01(\x04\x12$\n\x08progress\x18\t \x01(\x0b\x32\x12.sharp.v1.Progress\x12(\n\nthroughput\x18\n \x01(\x0b\x32\x14.sharp.v1.Throughput\x12\x19\n\x11\x64\x61maged_snapshots\x18\x0b \x01(\r\x12\x1f\n\x17\x65xamples_beyond_version\x18\x14 \x01(\x04\x12\x16\n\x0e\x65xamples_known\x18\x15 \x01(\x04\"\x85\x02\n\x07\x42\x61\x63klog\x12\x10\n\x08\x65xamples\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x13\n\x0b\x62ytes_limit\x18\x03 \x01(\x04\x12\x18\n\x10\x65pisodes_waiting\x18\x04 \x01(\r\x12\x17\n\x0f\x65pisodes_parked\x18\x05 \x01(\r\x12\x0f\n\x07streams\x18\x06 \x01(\r\x12\x14\n\x0clag_examples\x18\x07 \x01(\x04\x12&\n\x03lag\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\ropen_examples\x18\x14 \x01(\x04\x12\x1a\n\x12uncounted_examples\x18\x15 \x01(\x04\x12\x0f\n\x07lessons\x18\x16 \x01(\r\"~\n\nThroughput\x12$\n\x1c\x65xamples_ingested_per_second\x18\x01 \x01(\x02\x12#\n\x1b\x65xamples_trained_per_second\x18\x02 \x01(\x02\x12%\n\x1d\x65xamples_predicted_per_second\x18\x03 \x01(\x02*\x98\x01\n\x0cLearnerState\x12\x1d\n\x19LEARNER_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12LEARNER_STATE_IDLE\x10\x01\x12\x19\n\x15LEARNER_STATE_WAITING\x10\x02\x12\x1a\n\x16LEARNER_STATE_TRAINING\x10\x03\x12\x1a\n\x16LEARNER_STATE_CHANGING\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16sharp/v1/learner.proto\x12\x08sharp.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16sharp/v1/episode.proto\x1a\x14sharp/v1/label.proto\x1a\x16sharp/v1/quality.proto\x1a\x19sharp/v1/statistics.proto\"\xd8\x01\n\rLearnerConfig\x12\x0e\n\x06preset\x18\x01 \x01(\t\x12\x39\n\toverrides\x18\x02 \x03(\x0b\x32&.sharp.v1.LearnerConfig.OverridesEntry\x12\x13\n\x0binput_shape\x18\x03 \x03(\r\x12\'\n\nlabel_kind\x18\x04 \x01(\x0e\x32\x13.sharp.v1.LabelKind\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x1a\x30\n\x0eOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x88\x03\n\x07Learner\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\'\n\x06\x63onfig\x18\x03 \x01(\x0b\x32\x17.sharp.v1.LearnerConfig\x12\x31\n\x08settings\x18\x04 \x03(\x0b\x32\x1f.sharp.v1.Learner.SettingsEntry\x12\x13\n\x0binput_shape\x18\x05 \x03(\r\x12\'\n\nlabel_kind\x18\x06 \x01(\x0e\x32\x13.sharp.v1.LabelKind\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06status\x18\x08 \x01(\x0b\x32\x17.sharp.v1.LearnerStatus\x12\'\n\x07\x63lasses\x18\t \x03(\x0b\x32\x16.sharp.v1.ClassSummary\x12\x14\n\x0c\x61rchitecture\x18\n \x01(\t\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd9\x01\n\x0c\x43lassSummary\x12\x1e\n\x05label\x18\x01 \x01(\x0b\x32\x0f.sharp.v1.Label\x12\x13\n\x0bltm_entries\x18\x02 \x01(\r\x12\x13\n\x0bstm_entries\x18\x03 \x01(\r\x12\x14\n\x0clast_episode\x18\x04 \x01(\x04\x12\x10\n\x08\x65xamples\x18\x05 \x01(\x04\x12\'\n\x07quality\x18\x06 \x01(\x0b\x32\x16.sharp.v1.ClassQuality\x12.\n\x0equality_before\x18\x07 \x01(\x0b\x32\x16.sharp.v1.ClassQuality\"\xf6\x03\n\rLearnerStatus\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.sharp.v1.LearnerState\x12\x15\n\rmodel_version\x18\x03 \x01(\x04\x12\x18\n\x10\x65pisodes_learned\x18\x04 \x01(\x04\x12)\n\x06layers\x18\x05 \x03(\x0b\x32\x19.sharp.v1.LayerStatistics\x12,\n\x08memories\x18\x06 \x01(\x0b\x32\x1a.sharp.v1.MemoryStatistics\x12\"\n\x07\x62\x61\x63klog\x18\x07 \x01(\x0b\x32\x11.sharp.v1.Backlog\x12\x18\n\x10training_episode\x18\x08 \x01(\x04\x12$\n\x08progress\x18\t \x01(\x0b\x32\x12.sharp.v1.Progress\x12(\n\nthroughput\x18\n \x01(\x0b\x32\x14.sharp.v1.Throughput\x12\x19\n\x11\x64\x61maged_snapshots\x18\x0b \x01(\r\x12\x1f\n\x17\x65xamples_beyond_version\x18\x14 \x01(\x04\x12\x16\n\x0e\x65xamples_known\x18\x15 \x01(\x04\x12(\n\x07quality\x18\x0c \x01(\x0b\x32\x17.sharp.v1.QualityReport\"\x85\x02\n\x07\x42\x61\x63klog\x12\x10\n\x08\x65xamples\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x13\n\x0b\x62ytes_limit\x18\x03 \x01(\x04\x12\x18\n\x10\x65pisodes_waiting\x18\x04 \x01(\r\x12\x17\n\x0f\x65pisodes_parked\x18\x05 \x01(\r\x12\x0f\n\x07streams\x18\x06 \x01(\r\x12\x14\n\x0clag_examples\x18\x07 \x01(\x04\x12&\n\x03lag\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\ropen_examples\x18\x14 \x01(\x04\x12\x1a\n\x12uncounted_examples\x18\x15 \x01(\x04\x12\x0f\n\x07lessons\x18\x16 \x01(\r\"~\n\nThroughput\x12$\n\x1c\x65xamples_ingested_per_second\x18\x01 \x01(\x02\x12#\n\x1b\x65xamples_trained_per_second\x18\x02 \x01(\x02\x12%\n\x1d\x65xamples_predicted_per_second\x18\x03 \x01(\x02*\x98\x01\n\x0cLearnerState\x12\x1d\n\x19LEARNER_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12LEARNER_STATE_IDLE\x10\x01\x12\x19\n\x15LEARNER_STATE_WAITING\x10\x02\x12\x1a\n\x16LEARNER_STATE_TRAINING\x10\x03\x12\x1a\n\x16LEARNER_STATE_CHANGING\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,22 +41,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEARNERCONFIG_OVERRIDESENTRY']._serialized_options = b'8\001'
   _globals['_LEARNER_SETTINGSENTRY']._loaded_options = None
   _globals['_LEARNER_SETTINGSENTRY']._serialized_options = b'8\001'
-  _globals['_LEARNERSTATE']._serialized_start=1756
-  _globals['_LEARNERSTATE']._serialized_end=1908
-  _globals['_LEARNERCONFIG']._serialized_start=175
-  _globals['_LEARNERCONFIG']._serialized_end=391
-  _globals['_LEARNERCONFIG_OVERRIDESENTRY']._serialized_start=343
-  _globals['_LEARNERCONFIG_OVERRIDESENTRY']._serialized_end=391
-  _globals['_LEARNER']._serialized_start=394
-  _globals['_LEARNER']._serialized_end=786
-  _globals['_LEARNER_SETTINGSENTRY']._serialized_start=739
-  _globals['_LEARNER_SETTINGSENTRY']._serialized_end=786
-  _globals['_CLASSSUMMARY']._serialized_start=788
-  _globals['_CLASSSUMMARY']._serialized_end=898
-  _globals['_LEARNERSTATUS']._serialized_start=901
-  _globals['_LEARNERSTATUS']._serialized_end=1361
-  _globals['_BACKLOG']._serialized_start=1364
-  _globals['_BACKLOG']._serialized_end=1625
-  _globals['_THROUGHPUT']._serialized_start=1627
-  _globals['_THROUGHPUT']._serialized_end=1753
+  _globals['_LEARNERSTATE']._serialized_start=1930
+  _globals['_LEARNERSTATE']._serialized_end=2082
+  _globals['_LEARNERCONFIG']._serialized_start=199
+  _globals['_LEARNERCONFIG']._serialized_end=415
+  _globals['_LEARNERCONFIG_OVERRIDESENTRY']._serialized_start=367
+  _globals['_LEARNERCONFIG_OVERRIDESENTRY']._serialized_end=415
+  _globals['_LEARNER']._serialized_start=418
+  _globals['_LEARNER']._serialized_end=810
+  _globals['_LEARNER_SETTINGSENTRY']._serialized_start=763
+  _globals['_LEARNER_SETTINGSENTRY']._serialized_end=810
+  _globals['_CLASSSUMMARY']._serialized_start=813
+  _globals['_CLASSSUMMARY']._serialized_end=1030
+  _globals['_LEARNERSTATUS']._serialized_start=1033
+  _globals['_LEARNERSTATUS']._serialized_end=1535
+  _globals['_BACKLOG']._serialized_start=1538
+  _globals['_BACKLOG']._serialized_end=1799
+  _globals['_THROUGHPUT']._serialized_start=1801
+  _globals['_THROUGHPUT']._serialized_end=1927
 # @@protoc_insertion_point(module_scope)

@@ -12,6 +12,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from sharp.v1 import episode_pb2 as _episode_pb2
 from sharp.v1 import label_pb2 as _label_pb2
+from sharp.v1 import quality_pb2 as _quality_pb2
 from sharp.v1 import statistics_pb2 as _statistics_pb2
 import builtins as _builtins
 import sys
@@ -37,7 +38,7 @@ class _LearnerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LearnerS
     LEARNER_STATE_WAITING: _LearnerState.ValueType  # 2
     """Closed episodes wait for their turn: the trainer works on another learner, or is being started."""
     LEARNER_STATE_TRAINING: _LearnerState.ValueType  # 3
-    """An episode is being learned."""
+    """An episode is being learned, perhaps in turn with those of other learners."""
     LEARNER_STATE_CHANGING: _LearnerState.ValueType  # 4
     """A snapshot is being restored or a class is being forgotten. Training pauses, batches are still accepted."""
 
@@ -51,7 +52,7 @@ LEARNER_STATE_IDLE: LearnerState.ValueType  # 1
 LEARNER_STATE_WAITING: LearnerState.ValueType  # 2
 """Closed episodes wait for their turn: the trainer works on another learner, or is being started."""
 LEARNER_STATE_TRAINING: LearnerState.ValueType  # 3
-"""An episode is being learned."""
+"""An episode is being learned, perhaps in turn with those of other learners."""
 LEARNER_STATE_CHANGING: LearnerState.ValueType  # 4
 """A snapshot is being restored or a class is being forgotten. Training pauses, batches are still accepted."""
 Global___LearnerState: _TypeAlias = LearnerState  # noqa: Y015
@@ -237,15 +238,28 @@ class ClassSummary(_message.Message):
     LTM_ENTRIES_FIELD_NUMBER: _builtins.int
     STM_ENTRIES_FIELD_NUMBER: _builtins.int
     LAST_EPISODE_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    QUALITY_FIELD_NUMBER: _builtins.int
+    QUALITY_BEFORE_FIELD_NUMBER: _builtins.int
     ltm_entries: _builtins.int
     """Its representations in the long-term memory, at least 1."""
     stm_entries: _builtins.int
     """Its examples in the short-term memory. 0: no longer replayed."""
     last_episode: _builtins.int
     """The latest learned episode that held it, counted as episodes_learned counts."""
+    examples: _builtins.int
+    """Examples of it that were learned. 0: not counted, in learners without a learned metric."""
     @_builtins.property
     def label(self) -> _label_pb2.Label:
         """The class."""
+
+    @_builtins.property
+    def quality(self) -> _quality_pb2.ClassQuality:
+        """How its held-out examples are answered. Absent: it has none, or too few classes have."""
+
+    @_builtins.property
+    def quality_before(self) -> _quality_pb2.ClassQuality:
+        """The same of the version before. Absent: not known there."""
 
     def __init__(
         self,
@@ -254,10 +268,13 @@ class ClassSummary(_message.Message):
         ltm_entries: _builtins.int = ...,
         stm_entries: _builtins.int = ...,
         last_episode: _builtins.int = ...,
+        examples: _builtins.int = ...,
+        quality: _quality_pb2.ClassQuality | None = ...,
+        quality_before: _quality_pb2.ClassQuality | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["label", b"label"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "quality", b"quality", "quality_before", b"quality_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "last_episode", b"last_episode", "ltm_entries", b"ltm_entries", "stm_entries", b"stm_entries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples", "label", b"label", "last_episode", b"last_episode", "ltm_entries", b"ltm_entries", "quality", b"quality", "quality_before", b"quality_before", "stm_entries", b"stm_entries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -282,11 +299,12 @@ class LearnerStatus(_message.Message):
     DAMAGED_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     EXAMPLES_BEYOND_VERSION_FIELD_NUMBER: _builtins.int
     EXAMPLES_KNOWN_FIELD_NUMBER: _builtins.int
+    QUALITY_FIELD_NUMBER: _builtins.int
     state: Global___LearnerState.ValueType
     """What it is busy with."""
     model_version: _builtins.int
-    """The version that serves. 0: nothing was learned yet. Rises with every learned episode, forgotten class and restored
-    snapshot, and never falls: a restored snapshot serves under a new number.
+    """The version that serves. 0: nothing was learned yet. Rises with every learned episode, forgotten, renamed or
+    merged class, and restored snapshot, and never falls: a restored snapshot serves under a new number.
     """
     episodes_learned: _builtins.int
     """Episodes that the serving version has learned."""
@@ -326,6 +344,10 @@ class LearnerStatus(_message.Message):
     def throughput(self) -> Global___Throughput:
         """Rates."""
 
+    @_builtins.property
+    def quality(self) -> _quality_pb2.QualityReport:
+        """How good the serving version is, beside the version before. Absent: nothing was learned yet."""
+
     def __init__(
         self,
         *,
@@ -342,10 +364,11 @@ class LearnerStatus(_message.Message):
         damaged_snapshots: _builtins.int = ...,
         examples_beyond_version: _builtins.int = ...,
         examples_known: _builtins.int = ...,
+        quality: _quality_pb2.QualityReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "memories", b"memories", "progress", b"progress", "throughput", b"throughput", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "memories", b"memories", "progress", b"progress", "quality", b"quality", "throughput", b"throughput", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "damaged_snapshots", b"damaged_snapshots", "episodes_learned", b"episodes_learned", "examples_beyond_version", b"examples_beyond_version", "examples_known", b"examples_known", "layers", b"layers", "memories", b"memories", "model_version", b"model_version", "progress", b"progress", "state", b"state", "throughput", b"throughput", "time", b"time", "training_episode", b"training_episode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "damaged_snapshots", b"damaged_snapshots", "episodes_learned", b"episodes_learned", "examples_beyond_version", b"examples_beyond_version", "examples_known", b"examples_known", "layers", b"layers", "memories", b"memories", "model_version", b"model_version", "progress", b"progress", "quality", b"quality", "state", b"state", "throughput", b"throughput", "time", b"time", "training_episode", b"training_episode"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

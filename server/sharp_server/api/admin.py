@@ -1,4 +1,4 @@
-"""The Admin service: learners, snapshots, forgetting, parked episodes, the server's status.
+"""The Admin service: learners, their classes, versions and snapshots, forgetting, parked episodes, the server's status.
 
 Whatever changes something is carried through to its end even if the caller leaves meanwhile.
 """
@@ -13,12 +13,19 @@ from typing import Any
 
 import grpc
 
-from sharp.v1 import admin_pb2, admin_pb2_grpc
+from sharp.v1 import admin_pb2, admin_pb2_grpc, quality_pb2
+from sharp.v1 import class_admin_pb2 as classes_pb
 from sharp.v1 import learner_admin_pb2 as pb
 from sharp.v1 import parked_pb2 as parked_pb
 from sharp.v1 import snapshot_pb2 as snap
 from sharp_server.api.decode import label_of
-from sharp_server.api.messages import learner_message, parked_episode_message, snapshot_message, status_message
+from sharp_server.api.messages import (
+    learner_message,
+    parked_episode_message,
+    snapshot_message,
+    status_message,
+    version_cause,
+)
 from sharp_server.api.paging import page
 from sharp_server.api.server_status import ServerStatus
 from sharp_server.config.model import LimitsConfig
@@ -29,9 +36,12 @@ from sharp_server.learners.lifecycle import Lifecycle
 from sharp_server.learners.mailbox import Mailbox
 from sharp_server.learners.messages import labels_message
 from sharp_server.learners.parked_episodes import ParkedEpisodes
+from sharp_server.learners.quality_messages import quality_message
 from sharp_server.learners.registry import Registry
+from sharp_server.learners.relabelling import ClassRelabelling
 from sharp_server.learners.restoring import Restoring
 from sharp_server.learners.snapshots import Snapshots
+from sharp_server.learners.versions import Versions
 from sharp_server.runtime.server_state import ServerState
 
 _MOST_EVENTS = 1000
@@ -44,7 +54,9 @@ class Operations:
 
     lifecycle: Lifecycle
     forgetting: Forgetting
+    relabelling: ClassRelabelling
     restoring: Restoring
+    versions: Versions
     snapshots: Snapshots
     importing: Importing
     parked: ParkedEpisodes
@@ -131,6 +143,63 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             discarded_episodes=[episode.number for episode in done.journal.discarded],
             snapshots_holding=[snapshot_message(row, served.name) for row in done.holding],
             snapshots_deleted=[snapshot_message(row, served.name) for row in done.deleted],
+        )
+
+    # ---- classes and versions ---------------------------------------------------------------------------------------
+
+    async def RenameClass(self, request: classes_pb.RenameClassRequest, context: Any) -> classes_pb.RenameClassResponse:  # noqa: N802
+        """Give a class another name."""
+        served = self._registry.get(request.learner)
+        old = label_of(request.label, served.label_kind)
+        new = label_of(request.new_label, served.label_kind, "new_label")
+        done = await self._state.finish(self._do.relabelling.rename(served, old, new))
+        return classes_pb.RenameClassResponse(
+            model_version=done.version,
+            journal_examples=done.journal_examples,
+            snapshots_holding=[snapshot_message(row, served.name) for row in done.holding],
+        )
+
+    async def MergeClasses(  # noqa: N802
+        self, request: classes_pb.MergeClassesRequest, context: Any
+    ) -> classes_pb.MergeClassesResponse:
+        """Make one class of two."""
+        served = self._registry.get(request.learner)
+        source = label_of(request.source, served.label_kind, "source")
+        target = label_of(request.target, served.label_kind, "target")
+        done = await self._state.finish(self._do.relabelling.merge(served, source, target))
+        return classes_pb.MergeClassesResponse(
+            model_version=done.version,
+            examples=done.examples,
+            journal_examples=done.journal_examples,
+            snapshots_holding=[snapshot_message(row, served.name) for row in done.holding],
+        )
+
+    async def UndoVersion(self, request: classes_pb.UndoVersionRequest, context: Any) -> classes_pb.UndoVersionResponse:  # noqa: N802
+        """Go back to the version before."""
+        served = self._registry.get(request.learner)
+        done = await self._state.finish(self._do.versions.undo(served, request.model_version, request.preview))
+        return classes_pb.UndoVersionResponse(
+            model_version=done.serving,
+            undone_model_version=done.undone.version,
+            restored_model_version=done.restored.version,
+            restored_create_time=timestamp(done.restored.created),
+            cause=version_cause(done.undone.cause),
+            episodes_undone=done.episodes_undone,
+            episodes_waiting=done.episodes_waiting,
+            classes_forgotten=labels_message(done.forgotten),
+        )
+
+    async def ListQuality(  # noqa: N802
+        self, request: quality_pb2.ListQualityRequest, context: Any
+    ) -> quality_pb2.ListQualityResponse:
+        """List how good the newest versions are, newest first."""
+        served = self._registry.get(request.learner)
+        rows, kind = await self._do.versions.qualities(served), f"quality {served.uid}"
+        chosen, token = page(
+            rows, lambda row: row.version, kind, request.page_size, request.page_token, descending=True
+        )
+        return quality_pb2.ListQualityResponse(
+            qualities=[quality_message(measured, every_class=True) for measured in chosen], next_page_token=token
         )
 
     # ---- snapshots --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from sharp.v1 import learner_pb2, parked_pb2
+from sharp.v1 import class_admin_pb2, learner_pb2, parked_pb2
 from sharp.v1 import snapshot_pb2 as pb
 from sharp_engine import ConfigError
 from sharp_engine.network.architecture import resolve_architecture
@@ -18,6 +18,7 @@ from sharp_server.learners.messages import (
     memory_message,
     timestamp,
 )
+from sharp_server.learners.quality_messages import add_quality, quality_report_message
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import KIND_MESSAGES, shown
 from sharp_server.storage.records import EpisodeRow, SnapshotRow
@@ -54,6 +55,7 @@ def status_message(served: ServedLearner, bytes_limit: int, layers: bool = True)
         damaged_snapshots=served.damaged_snapshots,
         examples_beyond_version=model.examples_beyond_version,
         examples_known=served.examples_known,
+        quality=quality_report_message(model.quality) if model.version else None,
     )
     if served.episode is not None:
         status.training_episode = served.episode.number
@@ -86,6 +88,7 @@ def learner_message(served: ServedLearner, bytes_limit: int, whole: bool = True)
     if whole:
         learner.settings.update(shown(served.config))
         learner.classes.extend(class_messages(summary.classes if summary is not None else ()))
+        add_quality(learner.classes, served.model.quality)
     return learner
 
 
@@ -135,3 +138,10 @@ def parked_episode_message(episode: EpisodeRow) -> parked_pb2.ParkedEpisode:
         size_bytes=episode.bytes,
         classes=labels_message(events.labels_of(episode.classes)),
     )
+
+
+def version_cause(cause: str) -> class_admin_pb2.VersionCause.ValueType:
+    """What made a version, as the journal calls it."""
+    name = f"VERSION_CAUSE_{cause.upper()}"
+    known = name in class_admin_pb2.VersionCause.keys()
+    return class_admin_pb2.VersionCause.Value(name) if known else class_admin_pb2.VERSION_CAUSE_UNSPECIFIED

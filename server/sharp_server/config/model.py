@@ -179,6 +179,9 @@ class TrainerConfig:
     watchdog_seconds: float = setting(300.0, "Without any progress for this long, training counts as hung.")
     device: str = setting("auto", "Where training computes: auto, cpu, cuda, cuda:0, mps.")
     memory_bytes: int = setting(0, "Most bytes of address space of the training process; 0: no bound.")
+    slices: bool = setting(True, "Whether learners take turns after each phase; else after each episode.")
+    suspended_learners: int = setting(8, "Learners between two slices that the trainer keeps in memory, at most.")
+    suspended_bytes: int = setting(1 << 30, "Bytes that these may take; others go on from their last phase's file.")
     retry_seconds: float = setting(
         1.0, "Pause before a failed try is repeated, and before a dead trainer is restarted."
     )
@@ -186,8 +189,22 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         _at_least("trainer", self, 1, "threads", "attempts")
         _require(0 <= self.niceness <= 19, "trainer.niceness", self.niceness, "0 to 19")
-        _at_least("trainer", self, 0, "memory_bytes", "retry_seconds")
+        _at_least("trainer", self, 0, "memory_bytes", "suspended_learners", "suspended_bytes", "retry_seconds")
         _require(self.watchdog_seconds > 0, "trainer.watchdog_seconds", self.watchdog_seconds, "positive")
+
+
+@dataclass(frozen=True)
+class QualityConfig:
+    """What is told about how good versions are."""
+
+    fall_points: float = setting(5.0, "A class that lost more points than this, and not by chance, is warned about.")
+    versions: int = setting(100, "Newest versions per learner whose figures are kept.")
+    metric_classes: int = setting(20, "Classes per learner, worst first, with an accuracy of their own in the metrics.")
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.fall_points <= 100, "quality.fall_points", self.fall_points, "0 to 100")
+        _at_least("quality", self, 2, "versions")
+        _at_least("quality", self, 0, "metric_classes")
 
 
 @dataclass(frozen=True)
@@ -255,6 +272,7 @@ class ServerConfig:
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     predictor: PredictorConfig = field(default_factory=PredictorConfig)
     teaching: TeachingConfig = field(default_factory=TeachingConfig)
+    quality: QualityConfig = field(default_factory=QualityConfig)
     stop: StopConfig = field(default_factory=StopConfig)
     log: LogConfig = field(default_factory=LogConfig)
 

@@ -120,6 +120,10 @@ class Backlog:
         self._open_examples -= open_examples
         self.release(nbytes)
 
+    def relabelled(self, episodes: Iterable[EpisodeRow]) -> None:
+        """A class was renamed or merged: the episodes are these now."""
+        self._episodes = {episode.number: episode for episode in episodes}
+
     def drop(self, episode: EpisodeRow) -> None:
         """An episode was given up."""
         self._episodes.pop(episode.number, None)

@@ -73,6 +73,19 @@ class ClassOrdinals:
             (self._known[label] if label in self._known else self._add(label), json.dumps(label)) for label in labels
         ]
 
+    def reload(self, pairs: Iterable[tuple[int, str]]) -> None:
+        """Know what the journal knows, and what is on its way there."""
+        on_the_way = {label: ordinal for label, ordinal in self._known.items() if ordinal not in self._durable}
+        self._known = {}
+        self.load(pairs)
+        self._known.update({label: o for label, o in on_the_way.items() if label not in self._known})
+
+    def relabel(self, old: Label, new: Label, merge: bool) -> None:
+        """A class has another name from now on, or is part of the class that has it."""
+        ordinal = self._known.pop(old)
+        if not merge:
+            self._known[new] = ordinal
+
     def forget(self, label: Label) -> int | None:
         """Forget a class; gives the ordinal it had."""
         return self._known.pop(label, None)

@@ -9,6 +9,8 @@ from typing import Any
 from sharp.v1 import episode_pb2 as pb
 from sharp_engine import EpisodeReport, Label
 from sharp_server.learners.messages import duration, labels_message, layer_messages, memory_message, timestamp
+from sharp_server.learners.quality_messages import quality_report_message
+from sharp_server.prediction.quality import QualityReport
 from sharp_server.prediction.summary import Summary
 from sharp_server.storage.records import EpisodeRow
 from sharp_server.training.protocol import Progressed
@@ -82,7 +84,7 @@ def progressed(episode: EpisodeRow, progress: pb.Progress) -> pb.EpisodeEvent:
     return _event(episode, progress=progress)
 
 
-def statistics(report: EpisodeReport, summary: Summary) -> pb.EpisodeStatistics:
+def statistics(report: EpisodeReport, summary: Summary, quality: QualityReport) -> pb.EpisodeStatistics:
     """What learning an episode did."""
     return pb.EpisodeStatistics(
         examples=report.examples,
@@ -93,6 +95,7 @@ def statistics(report: EpisodeReport, summary: Summary) -> pb.EpisodeStatistics:
         examples_per_second=report.examples / report.seconds if report.seconds > 0 else 0.0,
         layers=layer_messages(summary.layers),
         memories=memory_message(summary.memories),
+        quality=quality_report_message(quality),
         recruited={name: max(0, units) for name, units in report.recruited.items()},
     )
 

@@ -78,7 +78,7 @@ class Forgetting:
                 else:
                     journal = await self._forget(served, label, text, label in held)
                 await self._thread.run_in_thread(self._folder.clear_work, served.uid)
-                await self._write_manifest(served)
+                await self.write_manifest(served)
                 holding, deleted = await self._older_snapshots(served, label, text, delete_older)
                 await self._leave_nothing(served, {row.name for row in deleted})
                 log.info("%s forgot a class: %d examples left the journal", served.name, journal.examples)
@@ -140,7 +140,8 @@ class Forgetting:
         late = [json.loads(text) for text, newest in forgotten.items() if row.id <= newest]
         return await self._thread.run_in_thread(forget_in, learner, late)
 
-    async def _write_manifest(self, served: ServedLearner) -> None:
+    async def write_manifest(self, served: ServedLearner) -> None:
+        """Let the learner's folder say what was forgotten and renamed."""
         manifest = await manifest_of(self._storage, served.row)
         await self._thread.run_in_thread(write_manifest, self._folder.of_learner(served.uid), manifest)
 
@@ -149,8 +150,14 @@ class Forgetting:
     ) -> tuple[list[SnapshotRow], list[SnapshotRow]]:
         """Snapshots that still hold the class, and those that were deleted for it."""
         newest = (await self._storage.forgotten(served.id)).get(text, 0)
+        older = await self._storage.older_names(served.id, text)
+        bounds = {label: newest, **{json.loads(name): last for name, last in older.items()}}
         rows = await self._storage.snapshots(served.id)
-        holding = [row for row in rows if row.id <= newest and label in json.loads(row.classes)]
+        holding = [
+            row
+            for row in rows
+            if any(row.id <= last and name in json.loads(row.classes) for name, last in bounds.items())
+        ]
         if not (delete and holding):
             return holding, []
         names = [row.name for row in holding]

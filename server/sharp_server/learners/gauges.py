@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from sharp_engine import LearnerConfig
 from sharp_server.learners.registry import Registry
 from sharp_server.prediction.summary import LayerSummary
 from sharp_server.runtime.metrics import memory_of
+
+_LONGEST_LABEL = 100
+"""Characters of a class in the metrics."""
 
 _GAUGES = {
     "model_version": "Version that serves.",
@@ -40,8 +43,12 @@ def recruits_later(config: LearnerConfig, layer: LayerSummary) -> bool:
 class LearnerGauges(Collector):
     """Gauges of the learners, the trainer and the disk."""
 
-    def __init__(self, learners: Registry, trainer_pid: Callable[[], int], free_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self, learners: Registry, trainer_pid: Callable[[], int], free_bytes: Callable[[], int], classes: int
+    ) -> None:
+        """`classes`: how many of a learner's classes, worst first, have an accuracy of their own."""
         self._learners, self._trainer_pid, self._free_bytes = learners, trainer_pid, free_bytes
+        self._classes = classes
 
     def describe(self) -> list[Metric]:
         """Nothing by name: what there is depends on the learners."""
@@ -90,9 +97,38 @@ class LearnerGauges(Collector):
         yield idle
         yield needed
         yield episodes
+        yield from self._quality()
         memory = GaugeMetricFamily("sharp_memory_bytes", "Memory by process.", labels=["process"])
         memory.add_metric(["front"], memory_of("self"))
         pid = self._trainer_pid()
         memory.add_metric(["trainer"], memory_of(str(pid)) if pid else 0)
         yield memory
         yield GaugeMetricFamily("sharp_disk_free_bytes", "Room on the data folder's disk.", self._free_bytes())
+
+    def _quality(self) -> Iterator[Metric]:
+        """How good the versions are that serve, and how sure their answers."""
+        accuracy = GaugeMetricFamily(
+            "sharp_heldout_accuracy", "Share of held-out examples answered right.", labels=["learner"]
+        )
+        examples = GaugeMetricFamily("sharp_heldout_examples", "Held-out examples.", labels=["learner"])
+        fallen = GaugeMetricFamily(
+            "sharp_fallen_classes", "Classes that got worse with the newest version.", labels=["learner"]
+        )
+        by_class = GaugeMetricFamily(
+            "sharp_heldout_class_accuracy", "The same of the worst classes.", labels=["learner", "class"]
+        )
+        shares = HistogramMetricFamily("sharp_vote_share", "How sure answers are.", labels=["learner"])
+        novelties = HistogramMetricFamily("sharp_novelty", "How novel examples are, where asked.", labels=["learner"])
+        for served in self._learners:
+            report = served.model.quality
+            fallen.add_metric([served.name], len(report.fallen))
+            if report.now is not None:
+                quality = report.now.quality
+                accuracy.add_metric([served.name], quality.accuracy)
+                examples.add_metric([served.name], quality.examples)
+                worst = reversed(quality.classes[: self._classes])  # of two that are cut to one name, the worse one
+                for label, share in {str(entry.label)[:_LONGEST_LABEL]: entry.accuracy for entry in worst}.items():
+                    by_class.add_metric([served.name, label], share)
+            shares.add_metric([served.name], *served.answers.shares.read())
+            novelties.add_metric([served.name], *served.answers.novelties.read())
+        yield from (accuracy, examples, fallen, by_class, shares, novelties)

@@ -62,6 +62,7 @@ def class_messages(classes: Iterable[ClassSummary]) -> list[learner_pb2.ClassSum
             ltm_entries=entry.ltm_entries,
             stm_entries=entry.stm_entries,
             last_episode=entry.last_episode,
+            examples=entry.examples,
         )
         for entry in classes
     ]

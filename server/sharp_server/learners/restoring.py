@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharp_engine import Label, Learner
 from sharp_server.errors import RpcError
@@ -57,8 +57,10 @@ class Restoring:
             row = await self._storage.snapshot(served.id, name)
             return await self.restore_row(served, row, with_forgotten)
 
-    async def restore_row(self, served: ServedLearner, row: SnapshotRow, with_forgotten: bool = False) -> RestoreReport:
-        """The same, for a caller that keeps other changes away."""
+    async def restore_row(
+        self, served: ServedLearner, row: SnapshotRow, with_forgotten: bool = False, holds: int | None = None
+    ) -> RestoreReport:
+        """The same, for a caller that keeps other changes away; `holds`: the version that undoing goes back to."""
         async with self._scheduler.paused(served):
             learner = await self._load(served, row)
             check_fit(served, learner, row.name)
@@ -68,9 +70,10 @@ class Restoring:
             back = [json.dumps(label) for _, label in learner.labels.pairs()] if with_forgotten else []
 
             async def record(version: NewVersion) -> Published:
-                return await self._storage.publish(version, remember=back)
+                return await self._storage.publish(replace(version, holds=holds), remember=back)
 
-            await self._publisher.publish_changed(served, learner, "restored", record)
+            cause = "restored" if holds is None else "undone"
+            await self._publisher.publish_changed(served, learner, cause, record)
             await self._adopt_classes(served)
             await self._thread.run_in_thread(self._folder.clear_work, served.uid)
             undone = learned - row.learned_before if row.origin != "imported" else learned

@@ -26,6 +26,7 @@ from sharp_server.learners.settings import teaching_refusal
 from sharp_server.learners.version_waiters import VersionWaiters
 from sharp_server.prediction.model import Model
 from sharp_server.prediction.summary import LayerSummary
+from sharp_server.runtime.answer_histograms import AnswerHistograms
 from sharp_server.runtime.rate import Rate
 from sharp_server.storage.records import EpisodeRow, LearnerRow
 from sharp_server.training.protocol import PhaseDone, Progressed, Started
@@ -58,6 +59,7 @@ class ServedLearner:
         self.backlog = Backlog()
         self.ingested, self.trained, self.predicted = Rate(), Rate(), Rate()
         self.event_log = EventLog()
+        self.answers = AnswerHistograms()
         self.files = asyncio.Lock()
         """Held while the serving version is copied, and while a class is forgotten: no copy brings it back."""
         self._input_shape: tuple[int, ...] | None = tuple(json.loads(row.input_shape)) if row.input_shape else None
@@ -135,6 +137,11 @@ class ServedLearner:
         self._segmentation_epoch += 1
         self.event_log.clear()
         return self.classes.forget(label)
+
+    def relabel_class(self, old: Label, new: Label, merge: bool) -> None:
+        """A class is about to be renamed or merged in the journal: batches after it go by the new names."""
+        self._segmentation_epoch += 1
+        self.classes.relabel(old, new, merge)
 
     # ---- versions ---------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 
 from sharp_engine import Learner, SharpError, SnapshotVersionError
 from sharp_server.config.model import ServerConfig
@@ -18,6 +19,7 @@ from sharp_server.learners.restoring import Restoring
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import stored_label_kind
 from sharp_server.prediction.model import Model, load_learner, model_of
+from sharp_server.prediction.quality import MeasuredVersion, QualityReport, compare, from_json
 from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage import recovery
@@ -125,6 +127,7 @@ class StartUp:
                 await self._damage.mark(served, snapshot)
                 continue
             model = await self._thread.run_in_thread(model_of, learner, row.version)
+            model = replace(model, quality=await self._quality(row))
             served.serve(model, (snapshot.name, snapshot.sha256))
             serving = learner
             if snapshot.id != row.head:
@@ -137,6 +140,15 @@ class StartUp:
             detail = f"snapshot of version {snapshot.version} is damaged: {why}"
             await self._damage.note(served.name, snapshot.name, snapshot.version, served.model.version, detail)
         return serving
+
+    async def _quality(self, row: LearnerRow) -> QualityReport:
+        """How good the newest version is, as it was written down with it."""
+        measured = {
+            kept.version: MeasuredVersion(kept.version, kept.created, from_json(kept.quality))
+            for kept in (await self._storage.qualities(row.id))[:2]
+        }
+        before = measured.get(row.version - 1)
+        return compare(measured.get(row.version), before, self._config.quality.fall_points)
 
     async def _in_order(self, row: LearnerRow) -> list[SnapshotRow]:
         """The head first, then whatever this learner itself has been, newest first; what was imported comes last."""

@@ -25,6 +25,7 @@ from sharp_engine import Predictions
 from sharp_server.config.model import BatchingConfig, PredictorConfig
 from sharp_server.errors import RpcError
 from sharp_server.prediction.model import Model, nothing_learned
+from sharp_server.runtime.answer_histograms import AnswerHistograms
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.rate import Rate
 from sharp_server.runtime.thread_priority import lower_thread_priority
@@ -46,6 +47,11 @@ class Servable(Protocol):
     @property
     def predicted(self) -> Rate:
         """Counts the examples that were answered."""
+        ...
+
+    @property
+    def answers(self) -> AnswerHistograms:
+        """Counts how sure the answers were."""
         ...
 
 
@@ -147,6 +153,7 @@ class Batcher:
             if asked:
                 found = _predict(model, asked)
                 took = time.perf_counter() - begun
+                served.answers.add(found.share, found.novelty)
                 result = Computed(model, found, found.share.tolist(), found.distance.tolist(), took)
         except Exception as error:  # every caller of the batch gets it
             result = error

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sharp_engine import Label, Learner, NothingLearnedError, Predictor, SnapshotError
 from sharp_server.errors import RpcError
+from sharp_server.prediction.quality import QualityReport
 from sharp_server.prediction.summary import Summary, summarize
 from sharp_server.storage.data_folder import sha256_of
 
@@ -32,6 +33,9 @@ class Model:
     """Of them, those of batches whose episode is not learned yet."""
     known: Summary | None = None
     """Of everything that answers know, where classes are known that the version does not have."""
+
+    quality: QualityReport = QualityReport()
+    """How good it is, beside the version before."""
 
     @property
     def episodes(self) -> int:

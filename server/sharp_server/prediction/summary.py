@@ -50,6 +50,8 @@ class ClassSummary:
     ltm_entries: int
     stm_entries: int
     last_episode: int
+    examples: int = 0
+    """That were learned; 0: not counted, without a learned metric."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ def summarize(learner: Learner) -> Summary:
                 voting.get(class_id, (0, 0))[0] + single.get(class_id, (0, 0))[0],
                 stored.get(class_id, 0),
                 max(voting.get(class_id, (0, 0))[1], single.get(class_id, (0, 0))[1]),
+                seen.examples_per_class.get(learner.labels.label(class_id), 0),
             )
             for class_id in class_ids
         ),

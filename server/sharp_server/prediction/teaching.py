@@ -3,9 +3,9 @@
 One thread with little priority does the work, for all learners; the event loop decides the order and swaps finished
 predictors in. What a learner knows is always what the journal's order makes of it (`Storage.beyond`): a lesson is
 stamped with the batch that was counted last when it came, and none is counted in between. So whatever changes the
-order (a version, a parked episode, a forgotten class) holds the lane, lets the journal change, and has everything made
-anew from there; lessons that come meanwhile wait. Batches are read back from the journal a few at a time: however many
-wait there, memory holds no more.
+order (a version, a parked episode, a forgotten or merged class) holds the lane, lets the journal change, and has
+everything made anew from there; lessons that come meanwhile wait. Batches are read back from the journal a few at a
+time: however many wait there, memory holds no more.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 
 from sharp_engine import Label, Learner
 from sharp_server.config.model import TeachingConfig
@@ -146,7 +147,9 @@ class Teaching:
     async def serve_again(self, served: Teachable) -> None:
         """Serve the same version with what the journal has beyond it now. The caller holds it."""
         learner = await self._thread.run_in_thread(self._load, served)
-        served.serve_taught(await self.rebuild(served, learner, served.model.version, served.model.summary))
+        model = served.model
+        known = await self.rebuild(served, learner, model.version, model.summary)
+        served.serve_taught(replace(known, quality=model.quality))
 
     async def load(self, served: Teachable, learner: Learner | None) -> None:
         """At start-up: know what the journal has beyond the version that serves, up to the last lesson."""
@@ -283,9 +286,14 @@ class Teaching:
 
     def _swap(self, lane: Lane, known: Known) -> None:
         lane.last_swap = time.monotonic()
-        version, summary = lane.served.model.version, lane.served.model.summary
-        model = Model(version, known.predictor, summary, lane.beyond, lane.batch_examples, known.summary)
-        lane.served.serve_taught(model)
+        taught = replace(
+            lane.served.model,
+            predictor=known.predictor,
+            examples_beyond_version=lane.beyond,
+            batch_examples=lane.batch_examples,
+            known=known.summary,
+        )
+        lane.served.serve_taught(taught)
 
     def _let_go(self) -> None:
         """Keep few learners in memory to which nothing was taught since their version."""

@@ -31,8 +31,11 @@ from sharp_server.storage.records import (
     NewSnapshot,
     NewVersion,
     Published,
+    QualityRow,
+    Relabelling,
     SnapshotRow,
     StreamRow,
+    VersionRow,
 )
 
 
@@ -225,14 +228,40 @@ class Storage(Protocol):
         """
         ...
 
+    def relabel(self, change: Relabelling) -> asyncio.Future[int]:
+        """Give a class another name, or make it part of another, in everything not learned yet, and remember what it
+        was called: forgetting it reaches its older names too. Gives the examples that changed.
+        """
+        ...
+
+    async def renamed(self, learner: int) -> list[tuple[str, str, int]]:
+        """(Old label, new label, id of the newest snapshot with the old one) of classes renamed or merged, in order."""
+        ...
+
+    async def older_names(self, learner: int, label: str) -> dict[str, int]:
+        """What a class was called before (labels as JSON) → id of the newest snapshot that may hold it as that."""
+        ...
+
     # ---- versions and snapshots -------------------------------------------------------------------------------------
 
     def publish(
-        self, version: NewVersion, forget: str | None = None, remember: Sequence[str] = ()
+        self,
+        version: NewVersion,
+        forget: str | None = None,
+        remember: Sequence[str] = (),
+        relabel: Relabelling | None = None,
     ) -> asyncio.Future[Published]:
-        """Record a version with its snapshot; in the same transaction a class may be forgotten, others come back, and
-        the examples of lessons that are part of it go.
+        """Record a version with its snapshot; in the same transaction a class may be forgotten or renamed or merged,
+        others come back, and the examples of lessons that are part of it go.
         """
+        ...
+
+    async def version(self, learner: int, version: int) -> VersionRow | None:
+        """One version, if there was one of that number."""
+        ...
+
+    async def qualities(self, learner: int) -> list[QualityRow]:
+        """How good the newest versions are, newest first."""
         ...
 
     async def episodes_learned(self, learner: int) -> int:

@@ -1,4 +1,4 @@
-"""What a learner's folder says of itself: name, configuration, and the classes that were forgotten.
+"""What a learner's folder says of itself: name, configuration, and the classes that were forgotten or renamed.
 
 The journal is what counts; this is a copy of what snapshots don't hold, written beside them whenever it changes and
 read only if the journal is lost (see `recovery.py`). It never holds an example.
@@ -19,7 +19,7 @@ from sharp_server.storage.records import LearnerRow, Manifest
 log = logging.getLogger(__name__)
 
 
-_KINDS = {"name": str, "created": float, "forgotten": dict}
+_KINDS = {"name": str, "created": float, "forgotten": dict, "renamed": list}
 
 
 async def manifest_of(storage: Storage, row: LearnerRow) -> Manifest:
@@ -29,7 +29,11 @@ async def manifest_of(storage: Storage, row: LearnerRow) -> Manifest:
         label: [snapshot.name for snapshot in snapshots if snapshot.id <= newest]
         for label, newest in (await storage.forgotten(row.id)).items()
     }
-    return Manifest(row.name, row.config.hex(), row.settings, row.created, forgotten)
+    renamed = [
+        (old, new, [snapshot.name for snapshot in snapshots if snapshot.id <= newest])
+        for old, new, newest in await storage.renamed(row.id)
+    ]
+    return Manifest(row.name, row.config.hex(), row.settings, row.created, forgotten, renamed)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -57,4 +61,4 @@ def read_manifest(folder: Path) -> Manifest | None:
         json.loads(found.settings)
     except (OSError, ValueError, TypeError):
         return None
-    return found if all(isinstance(content[key], kind) for key, kind in _KINDS.items()) else None
+    return found if all(isinstance(getattr(found, key), kind) for key, kind in _KINDS.items()) else None

@@ -254,12 +254,18 @@ class NewVersion:
 
     snapshot: NewSnapshot
     cause: str
-    """learned, taught, forgotten, restored, damaged."""
+    """learned, taught, forgotten, restored, damaged, renamed, merged, undone."""
     keep: int
     """Automatic snapshots to keep."""
     episode: int | None = None
     lessons: int = 0
     """Lessons up to this place are part of it, and their examples go; 0: none are."""
+    quality: str | None = None
+    """How good it is, JSON; absent: not measured."""
+    keep_qualities: int = 100
+    """Versions whose quality is kept."""
+    holds: int | None = None
+    """Of an undone version: the one that came back."""
 
     @property
     def version(self) -> int:
@@ -273,6 +279,36 @@ class NewVersion:
 
 
 @dataclass(frozen=True)
+class VersionRow:
+    """A version as it is on disk."""
+
+    version: int
+    created: float
+    cause: str
+    holds: int | None
+
+
+@dataclass(frozen=True)
+class QualityRow:
+    """How good a version is."""
+
+    version: int
+    created: float
+    quality: str
+    """JSON."""
+
+
+@dataclass(frozen=True)
+class Relabelling:
+    """A class (label as JSON) that gets another name, or becomes part of the class that has it."""
+
+    learner: int
+    old: str
+    new: str
+    merge: bool
+
+
+@dataclass(frozen=True)
 class Published:
     """What recording a version came to."""
 
@@ -280,6 +316,8 @@ class Published:
     """Names of older automatic snapshots whose files are to be deleted."""
     forgotten: Forgotten | None = None
     """What was removed with a class that was forgotten in the same transaction."""
+    relabelled: int = 0
+    """Examples that are not learned yet and got another class in the same transaction."""
 
 
 @dataclass(frozen=True)
@@ -308,6 +346,8 @@ class Manifest:
     created: float
     forgotten: dict[str, list[str]] = field(default_factory=dict)
     """Label as JSON → names of the snapshots that may still hold it."""
+    renamed: list[tuple[str, str, list[str]]] = field(default_factory=list)
+    """(Old label, new label, names of the snapshots that hold the old one), in the order in which it happened."""
 
 
 @dataclass(frozen=True)

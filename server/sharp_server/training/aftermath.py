@@ -13,13 +13,14 @@ from dataclasses import replace
 
 from sharp_engine import EpisodeReport
 from sharp_server.config.model import TrainerConfig
+from sharp_server.prediction.quality import QualityReport
 from sharp_server.prediction.summary import Summary
 from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
-from sharp_server.training.protocol import Died, Failed, Learned, Outcome, Stopped
+from sharp_server.training.protocol import Died, Failed, Learned, Outcome, Stopped, Yielded
 from sharp_server.training.publisher import Publisher
 from sharp_server.training.trainee import Trainee
 from sharp_server.training.turn import TrainingTurn
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 _LONGEST_PAUSE = 30.0
 """Seconds between two tries to find room on a full disk, at most."""
 
-Statistics = Callable[[EpisodeReport, Summary], bytes]
+Statistics = Callable[[EpisodeReport, Summary, QualityReport], bytes]
 """What the journal keeps about learning an episode, as a message of the wire."""
 
 
@@ -57,7 +58,7 @@ class Aftermath:
         if isinstance(outcome, Learned):
             await self._learned(turn, outcome)
             return 0.0
-        if isinstance(outcome, Stopped) or turn.paused or stopping:
+        if isinstance(outcome, Stopped | Yielded) or turn.paused or stopping:
             return 0.0
         if isinstance(outcome, Failed) and outcome.reason == "DISK_FULL":
             return await self._no_room(turn)
@@ -65,9 +66,10 @@ class Aftermath:
 
     async def _learned(self, turn: TrainingTurn, outcome: Learned) -> None:
         trainee, report = turn.trainee, outcome.report
-        statistics = self._statistics(report, outcome.summary)
+        quality = self._publisher.compared(trainee, outcome.quality)
+        statistics = self._statistics(report, outcome.summary, quality)
         learned = await self._publisher.publish_trained(
-            trainee, turn.episode, turn.snapshot, outcome.summary, statistics
+            trainee, turn.episode, turn.snapshot, outcome.summary, quality, statistics
         )
         trainee.update_episode(learned)
         self._full_disks.pop(trainee, None)

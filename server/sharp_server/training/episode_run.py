@@ -1,4 +1,4 @@
-"""What the trainer does: one episode at a time from the journal, a finished version as a file.
+"""What the trainer does: one slice of one episode at a time from the journal, a finished version as a file.
 
 It may die at any moment and loses nothing: after each phase it leaves a file from which the next trainer goes on. It
 never writes to the journal (the front does, when it hears that a version is in place) and never talks to a client.
@@ -18,7 +18,9 @@ import torch
 
 import sharp_engine as engine
 from sharp_engine import Learner, Progress
+from sharp_server.config.model import TrainerConfig
 from sharp_server.errors import disk_is_full, redact
+from sharp_server.prediction.quality import quality_of
 from sharp_server.prediction.summary import summarize, summarize_layers
 from sharp_server.prediction.taught import teach_lesson
 from sharp_server.runtime import malloc
@@ -28,9 +30,11 @@ from sharp_server.storage.slices import joined, labels_of
 from sharp_server.training.portable_config import without_paths
 from sharp_server.training.protocol import (
     Command,
+    Drop,
     Failed,
     Job,
     Learned,
+    Pause,
     PhaseDone,
     Progressed,
     Ready,
@@ -39,7 +43,10 @@ from sharp_server.training.protocol import (
     Stop,
     Stopped,
     Train,
+    Yield,
+    Yielded,
 )
+from sharp_server.training.suspended import SliceOver, SuspendedLearners
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +61,11 @@ _BETWEEN_PHASES = ("metric-ready", "phase-ended")
 class Trainer:
     """Serves the commands of the front, one after the other."""
 
-    def __init__(self, pipe: Connection, examples: ExampleSource, device: str) -> None:
-        self._pipe, self._examples, self._device = pipe, examples, device
+    def __init__(self, pipe: Connection, examples: ExampleSource, config: TrainerConfig) -> None:
+        self._pipe, self._examples, self._device = pipe, examples, config.device
+        self._suspended = SuspendedLearners(config.suspended_learners, config.suspended_bytes)
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._cancel = threading.Event()
+        self._cancel, self._give_way = threading.Event(), threading.Event()
         self._sending = threading.Lock()
         self._returned = 0.0
 
@@ -69,6 +77,8 @@ class Trainer:
             if isinstance(command, Train):
                 self._train(command.job)
                 self._return_memory()
+            elif isinstance(command, Drop):
+                self._suspended.drop(command.uid)
 
     def _return_memory(self) -> None:
         if time.monotonic() - self._returned >= _SECONDS_BETWEEN_RETURNS:
@@ -83,7 +93,10 @@ class Trainer:
                 os._exit(1)  # the front is gone: nobody could take what is being made
             if isinstance(command, Train):
                 self._cancel.clear()
-            else:
+                self._give_way.clear()
+            elif isinstance(command, Yield):
+                self._give_way.set()
+            elif isinstance(command, Pause | Stop):
                 self._cancel.set()
             self._commands.put(command)
 
@@ -97,6 +110,8 @@ class Trainer:
     def _train(self, job: Job) -> None:
         try:
             self._send(self._learn(job))
+        except SliceOver as over:
+            self._send(Yielded(job.episode, over.in_memory))
         except engine.Cancelled:
             self._send(Stopped(job.episode))
         except BaseException as error:  # whatever it is: the front decides about tries and parking
@@ -107,11 +122,12 @@ class Trainer:
                 raise
 
     def _learn(self, job: Job) -> Learned:
-        slices = self._examples.read(job.episode)
+        suspended = self._suspended.take(job)
+        slices = self._examples.read(job.episode) if suspended is None else []
         x, y = joined(slices, job.input_shape), labels_of(slices, job.labels)
-        learner = _resumed(job, self._device) or self._taught(job, _begun(job, self._device))
+        learner = suspended or _resumed(job, self._device) or self._taught(job, _begun(job, self._device))
         learner.reconfigure(learner.config.with_options({"stream.blurry": job.blurry}))
-        observer = _Observer(job, learner, self._send)
+        observer = _Observer(job, learner, self._send, self._end_slice)
         try:
             if learner.running is not None:
                 report = learner.resume_episode(x, y, observer=observer, cancel=self._cancel)
@@ -121,7 +137,17 @@ class Trainer:
             observer.say_started(0, learner.config.training.phases)  # also of an episode that was refused at once
         learner.reconfigure(without_paths(learner.config))
         learner.save(job.out, pending=False)
-        return Learned(job.episode, report, summarize(learner))
+        return Learned(job.episode, report, summarize(learner), quality_of(learner))
+
+    def _end_slice(self, job: Job, learner: Learner, progress: Progress, on_disk: bool) -> None:
+        """At the end of a phase: leave the episode if asked to, unless it is nearly done or would lose the phase."""
+        if not self._give_way.is_set() or progress.phase >= progress.phases:
+            return
+        if learner.running is not None:
+            learner.running.seconds = progress.seconds
+        in_memory = self._suspended.keep(job, learner)
+        if in_memory or on_disk:
+            raise SliceOver(in_memory)
 
     def _taught(self, job: Job, learner: Learner) -> Learner:
         """The learner with the lessons that came before the episode; one that is resumed has them."""
@@ -141,10 +167,16 @@ class Trainer:
 
 
 class _Observer:
-    """Passes on what the engine reports of an episode, and keeps every finished phase."""
+    """Passes on what the engine reports of an episode, keeps every finished phase, and may end the slice after it."""
 
-    def __init__(self, job: Job, learner: Learner, send: Callable[[Report], None]) -> None:
-        self._job, self._learner, self._send = job, learner, send
+    def __init__(
+        self,
+        job: Job,
+        learner: Learner,
+        send: Callable[[Report], None],
+        end_slice: Callable[[Job, Learner, Progress, bool], None],
+    ) -> None:
+        self._job, self._learner, self._send, self._end_slice = job, learner, send, end_slice
         self._seconds_before = learner.running.seconds if learner.running is not None else 0.0
         self._started = False
         self._examples = 0
@@ -158,13 +190,16 @@ class _Observer:
 
     def __call__(self, progress: Progress) -> None:
         self.say_started(progress.phase, progress.phases)
+        on_disk = False
         if progress.event == "phase-ended":
-            _keep(self._job, self._learner, progress.phase)
+            on_disk = _keep(self._job, self._learner, progress.phase)
             self._send(PhaseDone(self._job.episode, summarize_layers(self._learner)))
         now = time.monotonic()
         if progress.event in _REPORTED and now - self._last >= _SECONDS_BETWEEN_REPORTS:
             self._last = now
             self._send(self._progressed(progress))
+        if progress.event in _BETWEEN_PHASES:
+            self._end_slice(self._job, self._learner, progress, on_disk)
 
     def _progressed(self, progress: Progress) -> Progressed:
         rate = progress.examples_per_second or 0.0
@@ -219,8 +254,11 @@ def _resumed(job: Job, device: str) -> Learner | None:
     return None
 
 
-def _keep(job: Job, learner: Learner, phase: int) -> None:
-    """Leave a file from which the episode can go on after this phase; its name holds its own checksum."""
+def _keep(job: Job, learner: Learner, phase: int) -> bool:
+    """Leave a file from which the episode can go on after this phase; its name holds its own checksum.
+
+    False: the disk has no room for it.
+    """
     draft = job.work / f".{job.uid}-draft{SUFFIX}"
     try:
         learner.save(draft, pending=False)
@@ -231,10 +269,11 @@ def _keep(job: Job, learner: Learner, phase: int) -> None:
         if not disk_is_full(error):
             raise
         log.warning("phase %d of episode %d could not be kept: %s", phase, job.number, error.strerror)
-        return
+        return False
     for older in job.work.glob(f"{job.stem}-*{SUFFIX}"):
         if older != kept:
             older.unlink(missing_ok=True)
+    return True
 
 
 def _reason(error: BaseException) -> tuple[str, bool]:

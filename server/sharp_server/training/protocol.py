@@ -1,7 +1,8 @@
 """What the front and the trainer say to each other: one frozen dataclass per message, through one pipe.
 
-    front → trainer   Train, Pause, Stop
-    trainer → front   Ready, then per episode Started, Progressed, PhaseDone …, and one of Learned, Failed, Stopped
+    front → trainer   Train, Yield, Pause, Drop, Stop
+    trainer → front   Ready, then per Train: Started, Progressed, PhaseDone …, and one of Learned, Yielded, Failed,
+                      Stopped
 
 `Died` is what the front says to itself when the pipe breaks. Messages hold plain values only: never a tensor, never an
 example, never a handle. Both ends are the same version of this file: the front starts the trainer.
@@ -12,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sharp_engine import EpisodeReport, Label, LearnerConfig
+from sharp_engine import EpisodeReport, Label, LearnerConfig, Quality
 from sharp_server.prediction.summary import LayerSummary, Summary
 
 
@@ -68,9 +69,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Train:
-    """Learn an episode."""
+    """Learn an episode, or go on with it."""
 
     job: Job
+
+
+@dataclass(frozen=True)
+class Yield:
+    """Leave the episode at the end of its phase: another learner waits for its turn."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +85,18 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Drop:
+    """A learner is being changed or deleted: forget what is kept of an episode that it left."""
+
+    uid: str
+
+
+@dataclass(frozen=True)
 class Stop:
     """Stop the episode at its next step, and end."""
 
 
-Command = Train | Pause | Stop
+Command = Train | Yield | Pause | Drop | Stop
 
 
 # ---- trainer → front ------------------------------------------------------------------------------------------------
@@ -139,6 +152,16 @@ class Learned:
     episode: int
     report: EpisodeReport
     summary: Summary
+    quality: Quality | None
+
+
+@dataclass(frozen=True)
+class Yielded:
+    """The episode was left at the end of a phase, as asked."""
+
+    episode: int
+    in_memory: bool
+    """Whether the trainer keeps the learner as it is; else it goes on from the file of that phase."""
 
 
 @dataclass(frozen=True)
@@ -167,5 +190,5 @@ class Died:
     detail: str = "the training process died"
 
 
-Report = Ready | Started | Progressed | PhaseDone | Learned | Failed | Stopped
-Outcome = Learned | Failed | Stopped | Died
+Report = Ready | Started | Progressed | PhaseDone | Learned | Yielded | Failed | Stopped
+Outcome = Learned | Yielded | Failed | Stopped | Died

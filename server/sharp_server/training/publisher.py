@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from sharp_engine import Learner
+from sharp_engine import Learner, Quality
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import disk_is_full
+from sharp_server.prediction.model import Model
+from sharp_server.prediction.quality import MeasuredVersion, QualityReport, compare, quality_of, to_json
 from sharp_server.prediction.summary import Summary, summarize
 from sharp_server.prediction.taught import Consolidated
 from sharp_server.prediction.teaching import Teaching
@@ -31,34 +33,36 @@ from sharp_server.training.trainee import Trainee
 
 log = logging.getLogger(__name__)
 
+_WARNED = 10
+"""Classes that got worse and are named in the log, per version."""
+
 T = TypeVar("T")
 
 Record = Callable[[NewVersion], Awaitable[Published]]
 """Writes a version into the journal, together with whatever belongs into the same transaction."""
 
 
-Prepare = Callable[[Path], tuple[Learner, Summary]]
-"""Puts the file of a version in its place, or finds it there; gives the learner in it."""
+@dataclass(frozen=True)
+class _Content:
+    """What is in the file of a version."""
+
+    learner: Learner
+    summary: Summary
+    quality: QualityReport
+
+
+Prepare = Callable[[Path], _Content]
+"""Puts the file of a version in its place, or finds it there."""
 
 
 @dataclass
 class _Prepared:
     """A version whose file is in its place."""
 
-    learner: Learner
-    summary: Summary
+    content: _Content
     version: NewVersion
     recorded: bool = False
     """Whether the journal has it: the file stays from then on."""
-
-
-def _save(learner: Learner) -> Prepare:
-    def save(path: Path) -> tuple[Learner, Summary]:
-        learner.reconfigure(without_paths(learner.config))
-        learner.save(path, pending=False)
-        return learner, summarize(learner)
-
-    return save
 
 
 class Publisher:
@@ -76,13 +80,19 @@ class Publisher:
         self._teaching = teaching
 
     async def publish_trained(
-        self, trainee: Trainee, episode: EpisodeRow, name: str, summary: Summary, statistics: bytes
+        self,
+        trainee: Trainee,
+        episode: EpisodeRow,
+        name: str,
+        summary: Summary,
+        quality: QualityReport,
+        statistics: bytes,
     ) -> EpisodeRow:
         """Serve what the trainer made of an episode, and left as the file of that name; gives the learned episode."""
         device, version = self._config.predictor.device, trainee.model.version + 1
 
-        def load(path: Path) -> tuple[Learner, Summary]:
-            return Learner.load(path, device=device), summary  # checks the file's own digest
+        def load(path: Path) -> _Content:
+            return _Content(Learner.load(path, device=device), summary, quality)  # checks the file's own digest
 
         async def record(new: NewVersion) -> Published:
             learned = replace(new, episode=episode.number, lessons=episode.place)
@@ -105,7 +115,7 @@ class Publisher:
         """Serve a learner that was changed by something else than learning (class forgotten, snapshot restored)."""
         version = trainee.model.version + 1
 
-        return await self._publish(trainee, new_name(version), cause, _save(learner), record)
+        return await self._publish(trainee, new_name(version), cause, self._save(trainee, learner), record)
 
     async def publish_taught(self, trainee: Trainee, lessons: Consolidated) -> None:
         """Make lessons part of a version: no answer changes, and their raw examples go."""
@@ -115,25 +125,44 @@ class Publisher:
         async def record(new: NewVersion) -> Published:
             return await self._storage.publish(replace(new, lessons=until))
 
-        async with self._file(trainee, name, "taught", version, _save(lessons.learner)) as prepared:
+        async with self._file(trainee, name, "taught", version, self._save(trainee, lessons.learner)) as prepared:
+            content = prepared.content
             async with self._teaching.unchanged(trainee):
                 published = await record(prepared.version)
                 prepared.recorded = True
-                model = self._teaching.consolidated(trainee, until, version, prepared.summary)
-                trainee.serve(model, (name, prepared.version.snapshot.sha256))
+                model = self._teaching.consolidated(trainee, until, version, content.summary)
+                self._serve(trainee, replace(model, quality=content.quality), prepared.version.snapshot)
         await self._tidy(trainee, published)
         await self.erase_if_possible()
+
+    def compared(self, trainee: Trainee, quality: Quality | None) -> QualityReport:
+        """The version that is about to serve, beside the one that serves."""
+        now = None if quality is None else MeasuredVersion(trainee.model.version + 1, time.time(), quality)
+        return compare(now, trainee.model.quality.now, self._config.quality.fall_points)
+
+    def _save(self, trainee: Trainee, learner: Learner) -> Prepare:
+        def save(path: Path) -> _Content:
+            learner.reconfigure(without_paths(learner.config))
+            learner.save(path, pending=False)
+            return _Content(learner, summarize(learner), self.compared(trainee, quality_of(learner)))
+
+        return save
 
     async def _publish(self, trainee: Trainee, name: str, cause: str, prepare: Prepare, record: Record) -> Published:
         version = trainee.model.version + 1
         async with self._file(trainee, name, cause, version, prepare) as prepared:
+            content = prepared.content
             async with self._teaching.held(trainee):
                 published = await record(prepared.version)
                 prepared.recorded = True
-                model = await self._teaching.rebuild(trainee, prepared.learner, version, prepared.summary)
-                trainee.serve(model, (name, prepared.version.snapshot.sha256))
+                model = await self._teaching.rebuild(trainee, content.learner, version, content.summary)
+                self._serve(trainee, replace(model, quality=content.quality), prepared.version.snapshot)
         await self._tidy(trainee, published)
         return published
+
+    def _serve(self, trainee: Trainee, model: Model, snapshot: NewSnapshot) -> None:
+        trainee.serve(model, (snapshot.name, snapshot.sha256))
+        _warn(trainee.name, model)
 
     @contextlib.asynccontextmanager
     async def _file(
@@ -143,19 +172,26 @@ class Publisher:
         path = self._folder.snapshot(trainee.uid, name)
 
         def prepared() -> _Prepared:
-            learner, summary = prepare(path)
+            content = prepare(path)
             snapshot = NewSnapshot(
                 learner=trainee.id,
                 name=name,
                 version=version,
-                episodes=summary.episodes,
-                classes=json.dumps(summary.labels),
+                episodes=content.summary.episodes,
+                classes=json.dumps(content.summary.labels),
                 origin="automatic",
                 size=path.stat().st_size,
                 sha256=sha256_of(path),
             )
-            new = NewVersion(snapshot, cause, self._config.data.automatic_snapshots)
-            return _Prepared(learner, summary, new)
+            measured = content.quality.now
+            new = NewVersion(
+                snapshot,
+                cause,
+                self._config.data.automatic_snapshots,
+                quality=None if measured is None else to_json(measured.quality),
+                keep_qualities=self._config.quality.versions,
+            )
+            return _Prepared(content, new)
 
         made: _Prepared | None = None
         try:
@@ -187,3 +223,13 @@ class Publisher:
                 if not disk_is_full(error):
                     raise
                 await asyncio.sleep(self._config.trainer.retry_seconds)
+
+
+def _warn(learner: str, model: Model) -> None:
+    """Name the classes that got worse."""
+    for fall in model.quality.fallen[:_WARNED]:
+        before, now = fall.before, fall.now
+        log.warning(
+            "%s: version %d answers %r worse: %d of %d held-out examples right, before %d of %d",
+            *(learner, model.version, str(now.label)[:80], now.right, now.examples, before.right, before.examples),
+        )

@@ -1,6 +1,7 @@
-"""Gives the trainer episodes in turn, and keeps it running.
+"""Gives the trainer slices of episodes in turn, and keeps it running.
 
-Learners take turns, so that none starves. Whatever happens to the trainer (it dies, hangs, runs out of memory, fails),
+A turn ends with the episode, or after a phase when another learner's comes first (see `turn_order`): a small episode
+does not wait behind a large one. Whatever happens to the trainer (it dies, hangs, runs out of memory, fails),
 predictions and other episodes go on; what becomes of the episode is decided in `aftermath`.
 """
 
@@ -9,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
-import weakref
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import disk_is_full
@@ -24,6 +23,7 @@ from sharp_server.training.process import TrainerProcess
 from sharp_server.training.protocol import (
     BaseVersion,
     Died,
+    Drop,
     Failed,
     Job,
     Learned,
@@ -31,14 +31,19 @@ from sharp_server.training.protocol import (
     Outcome,
     Pause,
     PhaseDone,
+    Progressed,
     Ready,
     Report,
+    Started,
     Stop,
     Stopped,
     Train,
+    Yield,
+    Yielded,
 )
 from sharp_server.training.trainee import Trainee
 from sharp_server.training.turn import TrainingTurn
+from sharp_server.training.turn_order import TurnOrder
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +54,6 @@ _SECONDS_TO_PAUSE = 20.0
 """A trainer that does not stop at a step within this time is killed."""
 
 _SECONDS_TO_STOP = 5.0
-
-
-@dataclass
-class _Standing:
-    """Where a learner stands in the order of turns."""
-
-    last_turn: int = 0
-    not_before: float = 0.0
-    """Training waits until then (monotonic), after a failure."""
 
 
 class Scheduler:
@@ -73,11 +69,9 @@ class Scheduler:
         process: TrainerProcess,
         metrics: Metrics,
     ) -> None:
-        self._config, self._folder, self._storage, self._trainees = config, folder, storage, trainees
+        self._config, self._folder, self._storage, self._order = config, folder, storage, TurnOrder(trainees)
         self._aftermath, self._process, self._metrics = aftermath, process, metrics
-        self._standings: weakref.WeakKeyDictionary[Trainee, _Standing] = weakref.WeakKeyDictionary()
         self._turn: TrainingTurn | None = None
-        self._turns = 0
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -102,6 +96,7 @@ class Scheduler:
     def wake(self) -> None:
         """Something may be there to be learned."""
         self._wake.set()
+        self._ask_to_yield()
 
     async def stop(self) -> None:
         """Let the trainer stop at a step, and end it."""
@@ -130,6 +125,10 @@ class Scheduler:
                 log.warning("the trainer did not stop at a step within %.0f s and is killed", _SECONDS_TO_PAUSE)
                 self._process.kill()
                 await turn.over()
+        # It may stand between two slices: from here it starts over.
+        self._order.of(trainee).start_over()
+        self._process.send(Drop(trainee.uid))
+        trainee.end_turn()
         try:
             yield
         finally:
@@ -143,17 +142,31 @@ class Scheduler:
             self._wake.set()
         elif turn is not None and report.episode == turn.episode.id:
             turn.hear()
-            if isinstance(report, Learned | Failed | Stopped):
+            if isinstance(report, Learned | Yielded | Failed | Stopped):
                 turn.conclude(report)
                 return
             if isinstance(report, PhaseDone):
                 self._spawn_advance(turn)
-            turn.trainee.follow_turn(report, self._config.trainer.attempts)
+            if not (isinstance(report, Started) and turn.goes_on):
+                turn.trainee.follow_turn(report, self._config.trainer.attempts)
+            if isinstance(report, Progressed):
+                self._order.follow(turn.trainee, report.seconds_left)
+            self._ask_to_yield()
 
     def _trainer_ended(self) -> None:
         if self._turn is not None:
             self._turn.conclude(Died())
+        self._order.trainer_ended()
         self._wake.set()
+
+    def _ask_to_yield(self) -> None:
+        """Let the trainer leave its episode after the phase, if somebody else's turn comes first."""
+        turn = self._turn
+        if turn is None or not turn.may_be_asked_to_yield:
+            return
+        if self._order.has_precedence_over(turn.trainee):
+            turn.may_be_asked_to_yield = False
+            self._process.send(Yield())
 
     def _spawn_advance(self, turn: TrainingTurn) -> None:
         task = asyncio.get_running_loop().create_task(self._advance(turn))
@@ -177,17 +190,18 @@ class Scheduler:
             if not self._process.alive:
                 await self._relaunch()
                 continue
-            trainee = self._next() if self._process.ready else None
-            if trainee is None:
+            ready = self._order.ready() if self._process.ready else []
+            if not ready:
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), 1.0)
                 continue
+            trainee = ready[0]
             try:
                 await self._take_turn(trainee)
             except Exception:
                 log.exception("a turn of training failed in the front")
-                self._defer(trainee, 5.0)
+                self._order.defer(trainee, 5.0)
 
     async def _relaunch(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -200,39 +214,37 @@ class Scheduler:
         log.warning("the trainer ended and is started again")
         self._process.launch()
 
-    def _standing(self, trainee: Trainee) -> _Standing:
-        return self._standings.setdefault(trainee, _Standing())
-
-    def _defer(self, trainee: Trainee, seconds: float) -> None:
-        self._standing(trainee).not_before = time.monotonic() + seconds
-
-    def _next(self) -> Trainee | None:
-        """The learner whose turn is longest ago, among those with an episode to learn."""
-        now = time.monotonic()
-        ready = [t for t in self._trainees if self._standing(t).not_before <= now and t.next_episode() is not None]
-        return min(ready, key=lambda trainee: self._standing(trainee).last_turn) if ready else None
-
     async def _take_turn(self, trainee: Trainee) -> None:
-        episode = trainee.next_episode()
+        episode, standing = trainee.next_episode(), self._order.of(trainee)
         if episode is None:
             return
-        self._turns += 1
-        self._standing(trainee).last_turn = self._turns
-        turn = self._turn = TrainingTurn(trainee, episode, new_name(trainee.model.version + 1))
+        self._order.begin()
+        goes_on, in_memory = standing.left == episode.id, standing.in_memory
+        standing.start_over()
+        turn = self._turn = TrainingTurn(trainee, episode, new_name(trainee.model.version + 1), goes_on)
+        outcome: Outcome | None = None
         trainee.begin_turn(episode)
         try:
-            starts = await self._begin(turn)
+            starts = 0 if goes_on and in_memory else await self._begin(turn)
             if starts > _STARTS:
                 detail = f"the server or the trainer died under it {starts - 1} times"
                 await self._aftermath.park(turn, "TRAINER_DIED", detail)
                 return
             self._process.send(Train(self._job(turn)))
+            turn.may_be_asked_to_yield = self._config.trainer.slices
             if turn.paused:
                 self._process.send(Pause())
-            pause = await self._aftermath.follow(turn, await self._outcome(turn), self._stop.is_set())
-            self._defer(trainee, pause)
+            self._ask_to_yield()
+            outcome = await self._outcome(turn)
+            pause = await self._aftermath.follow(turn, outcome, self._stop.is_set())
+            self._order.defer(trainee, pause)
         finally:
-            trainee.end_turn()
+            if isinstance(outcome, Yielded):
+                await asyncio.gather(*self._background)  # what they note belongs to this turn
+                standing.leave(episode.id, outcome.in_memory)
+            else:
+                trainee.end_turn()
+            self._order.end(trainee, isinstance(outcome, Learned))
             self._turn = None
             turn.end()
 

@@ -1,4 +1,7 @@
-"""One turn of training: an episode that the trainer is at, what was heard of it last, and what came of it."""
+"""One turn of training: an episode that the trainer is at, what was heard of it last, and what came of it.
+
+A turn ends with its episode, or after a phase for another learner's sake; the episode has another turn then.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,12 @@ from sharp_server.training.trainee import Trainee
 class TrainingTurn:
     """Belongs to the scheduler; an outcome is set once, and being over is final."""
 
-    def __init__(self, trainee: Trainee, episode: EpisodeRow, snapshot: str) -> None:
+    def __init__(self, trainee: Trainee, episode: EpisodeRow, snapshot: str, goes_on: bool = False) -> None:
         self.trainee, self.episode, self.snapshot = trainee, episode, snapshot
+        self.goes_on = goes_on
+        """Whether the episode had a turn before, and left after a phase."""
+        self.may_be_asked_to_yield = False
+        """From the moment in which the trainer has it, until it was asked."""
         self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._heard = time.monotonic()
         self._paused = False

@@ -38,7 +38,7 @@ def run_trainer(
     fcntl.flock(lock, fcntl.LOCK_EX)  # a trainer of a server that was just killed may still be ending
     from sharp_server.training.episode_run import Trainer
 
-    Trainer(pipe, examples, config.device).serve()
+    Trainer(pipe, examples, config).serve()
 
 
 def _die_with_parent() -> None:

@@ -57,10 +57,9 @@ def test_the_trainer_works_on_learners_in_turn(server: Server) -> None:
             if event.HasField("learned")
         ]
     order = [name for when, name in sorted(learned) if when > closed]
-    # The episode under way when the late one came is finished; from then on nobody is served twice in a row.
-    first = order.index("late")
-    assert first <= 1 and order[first : first + 5] == ["late", "busy", "late", "busy", "late"], order
-    assert order.count("late") == 3
+    # Turns go by time given, so that neither waits for more than its share of the other's.
+    places = [place for place, name in enumerate(order) if name == "late"]
+    assert len(places) == 3 and all(place <= 2 * number + 2 for number, place in enumerate(places)), order
 
 
 def test_predictions_notice_neither_training_nor_new_versions(server: Server) -> None:

@@ -34,12 +34,13 @@ class Predictor:
     def predict(self, x: Any, top: int, memories: int, novelty: bool) -> Any:
         self.may_go.wait(60)
         self.batches.append(len(x))
-        return SimpleNamespace(share=np.ones(len(x)), distance=np.zeros(len(x)))
+        return SimpleNamespace(share=np.ones(len(x)), distance=np.zeros(len(x)), novelty=None)
 
 
 def learner(number: int) -> Any:
     model = SimpleNamespace(predictor=Predictor(), version=1)
-    return SimpleNamespace(id=number, model=model, predicted=SimpleNamespace(add=lambda count: None))
+    nothing = SimpleNamespace(add=lambda *counted: None)
+    return SimpleNamespace(id=number, model=model, predicted=nothing, answers=nothing)
 
 
 def run(work: Callable[[Batcher], Coroutine[Any, Any, None]], **settings: Any) -> None:

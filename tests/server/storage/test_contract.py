@@ -28,6 +28,7 @@ from sharp_server.storage.records import (
     NewLesson,
     NewSnapshot,
     NewVersion,
+    Relabelling,
 )
 from tests.server.storage.implementations import IMPLEMENTATIONS
 
@@ -520,3 +521,102 @@ def test_a_forgotten_class_leaves_the_lessons_too(run: Run, tmp_path: Path) -> N
     run(work)
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or PLANTED + b"\0" not in path.read_bytes()
+
+
+# ---- quality, names and the step back -------------------------------------------------------------------------------
+
+
+def test_the_quality_of_the_newest_versions_is_kept_with_them(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, _ = await learner_and_stream(storage)
+        for number in range(1, 6):
+            quality = None if number == 3 else json.dumps({"of": number})
+            new = replace(version(learner, number), quality=quality, keep_qualities=4)
+            await storage.publish(new)
+
+    async def again(storage: Storage) -> None:
+        (learner,) = await storage.learners()
+        rows = await storage.qualities(learner.id)
+        assert [(row.version, json.loads(row.quality)["of"]) for row in rows] == [(5, 5), (4, 4), (2, 2)]
+        assert all(row.created > 0 for row in rows)
+        await storage.delete_learner(learner.id)
+        assert await storage.qualities(learner.id) == []
+
+    run(work)
+    run(again)
+
+
+def test_a_version_says_what_made_it_and_what_an_undone_one_holds(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, _ = await learner_and_stream(storage)
+        await storage.publish(version(learner, 1))
+        await storage.publish(replace(version(learner, 2, cause="undone"), holds=1))
+        first, second = await storage.version(learner, 1), await storage.version(learner, 2)
+        assert first is not None and second is not None and await storage.version(learner, 3) is None
+        assert [(row.version, row.cause, row.holds) for row in (first, second)] == [
+            (1, "learned", None),
+            (2, "undone", 1),
+        ]
+
+    run(work)
+
+
+def names_of(slices: list[Any], pairs: list[tuple[int, str]]) -> list[str]:
+    named = dict(pairs)
+    return [json.loads(named[o]) for part in slices for o in np.frombuffer(part.y, np.int32).tolist()]
+
+
+@pytest.mark.parametrize("with_version", [False, True], ids=["alone", "with a version"])
+@pytest.mark.parametrize("merge", [False, True], ids=["renamed", "merged"])
+def test_examples_that_wait_follow_a_class_to_its_new_name(merge: bool, with_version: bool, run: Run) -> None:
+    new = json.dumps("class 2" if merge else "another")
+
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        closed = await episode_of(storage, learner, stream, 1, [0, 1, 1, 2])
+        await storage.append(arrival(learner, stream, 3, [1, 0]))
+        change = Relabelling(learner, json.dumps("class 1"), new, merge)
+        if with_version:
+            assert (await storage.publish(version(learner, 1), relabel=change)).relabelled == 3
+        else:
+            assert await storage.relabel(change) == 3
+        for reason, wrong in (
+            ("CLASS_NOT_FOUND", change),
+            ("CLASS_EXISTS", Relabelling(learner, json.dumps("class 0"), new, False)),
+            ("CLASS_NOT_FOUND", Relabelling(learner, json.dumps("class 0"), json.dumps("nobody"), True)),
+        ):
+            with pytest.raises(RpcError) as refusal:
+                await storage.relabel(wrong)
+            assert refusal.value.reason == reason
+        assert closed.number == 1
+
+    async def again(storage: Storage) -> None:
+        (learner,) = await storage.learners()
+        pairs, name = await storage.classes(learner.id), json.loads(new)
+        (episode,) = await storage.unlearned_episodes(learner.id)
+        assert names_of(storage.example_source().read(episode.id), pairs) == ["class 0", name, name, "class 2"]
+        stream = await storage.open_stream(learner.id, "s", "EXPLICIT")
+        assert names_of(await storage.open_slices(stream.id), pairs) == [name, "class 0"]
+        assert sorted(map(json.loads, episode.classes)) == sorted({"class 0", name, "class 2"})
+        assert episode.examples == 4
+
+    run(work)
+    run(again)
+
+
+def test_forgetting_a_class_forgets_its_older_names_in_the_snapshots_that_hold_them(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.append(arrival(learner, stream, 1, [0, 1, 2]))
+        await storage.publish(version(learner, 1))
+        a, b, c, d = (json.dumps(name) for name in ("class 0", "class 1", "class 2", "d"))
+        await storage.publish(version(learner, 2), relabel=Relabelling(learner, a, d, False))  # a is d now
+        await storage.publish(version(learner, 3), relabel=Relabelling(learner, d, b, True))  # and part of b
+        await storage.append(replace(arrival(learner, stream, 2, [7]), new_classes=((7, d),)))  # a new d
+        assert set(await storage.older_names(learner, b)) == {a, d}
+        assert await storage.older_names(learner, d) == await storage.older_names(learner, c) == {}
+        ids = {row.version: row.id for row in await storage.snapshots(learner)}
+        await storage.forget(learner, b)
+        assert await storage.forgotten(learner) == {b: ids[3], d: ids[2], a: ids[1]}
+
+    run(work)

@@ -27,7 +27,7 @@ def job(folder: Path) -> Job:
 
 def observed(folder: Path, *progress: Progress) -> list[Progressed]:
     reports: list[Any] = []
-    observer = _Observer(job(folder), Learner(preset("default")), reports.append)
+    observer = _Observer(job(folder), Learner(preset("default")), reports.append, lambda *_: None)
     for step in (replace(PROGRESS, event="episode-started", phase=0), *progress):
         observer._last = 0.0
         observer(step)
@@ -59,7 +59,7 @@ def test_the_fraction_goes_by_time_where_that_is_known_and_by_phases_else(tmp_pa
 
 def test_an_episode_that_only_the_metric_learns_has_no_phases_and_is_done_when_the_metric_is(tmp_path: Path) -> None:
     reports: list[Any] = []
-    observer = _Observer(job(tmp_path), Learner(preset("default")), reports.append)
+    observer = _Observer(job(tmp_path), Learner(preset("default")), reports.append, lambda *_: None)
     nothing = replace(PROGRESS, event="episode-started", phase=0, phases=0, epoch=0, epochs=0, loss=None)
     for event in ("episode-started", "metric-ready", "episode-learned"):
         observer(replace(nothing, event=event))

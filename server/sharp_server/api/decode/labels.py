@@ -36,14 +36,14 @@ def labels_of(labels: label_pb2.Labels, kind: str | None, examples: int, at: str
     return values
 
 
-def label_of(label: label_pb2.Label, kind: str | None) -> Label:
+def label_of(label: label_pb2.Label, kind: str | None, field: str = "label") -> Label:
     """A single label of the learner's kind."""
     which = label.WhichOneof("kind")
     if which is None:
-        raise RpcError("FIELD_INVALID", "the label is missing", fields=("label",), field="label")
+        raise RpcError("FIELD_INVALID", "the label is missing", fields=(field,), field=field)
     found = "text" if which == "text" else "integer"
     if kind is not None and found != kind:
-        raise _kind_mismatch(kind, found, "label")
+        raise _kind_mismatch(kind, found, field)
     if which == "text" and not 1 <= len(label.text) <= LONGEST_LABEL:
         raise _label_invalid(0)
     return label.text if which == "text" else label.integer

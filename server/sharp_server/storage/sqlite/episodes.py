@@ -14,23 +14,28 @@ from collections.abc import Sequence
 import numpy as np
 
 from sharp_server.errors import RpcError
-from sharp_server.storage.records import EpisodeRow, Forgotten, NewVersion, Published
-from sharp_server.storage.sqlite import learners, lessons, schema
+from sharp_server.storage.records import EpisodeRow, Forgotten, NewVersion, Published, Relabelling
+from sharp_server.storage.sqlite import classes, learners, lessons, schema
 from sharp_server.storage.sqlite.streams import episodes_where, label_texts
 
 
 def publish(
-    connection: sqlite3.Connection, version: NewVersion, forgotten: str | None, back: Sequence[str]
+    connection: sqlite3.Connection,
+    version: NewVersion,
+    forgotten: str | None,
+    back: Sequence[str],
+    relabelling: Relabelling | None = None,
 ) -> Published:
-    """Record a version; in the same transaction a class is forgotten, and others come back, where asked for."""
+    """Record a version; in the same transaction a class is forgotten, renamed or merged, others come back, if asked."""
     learner = version.snapshot.learner
     removed = forget(connection, learner, forgotten) if forgotten is not None else None
+    relabelled = classes.relabel(connection, relabelling) if relabelling is not None else 0
     learners.remember(connection, learner, back)
     if version.lessons:
         lessons.take_in(connection, learner, version.lessons)
     else:
         lessons.lessons_first(connection, learner)
-    return Published(learners.publish(connection, version), removed)
+    return Published(learners.publish(connection, version), removed, relabelled)
 
 
 def learned(connection: sqlite3.Connection, episode: int, version: NewVersion, statistics: bytes) -> Published:
@@ -138,6 +143,7 @@ def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotte
         (learner, label, newest[0]),
     )
     lessons.lessons_first(connection, learner)
+    classes.forget_older_names(connection, learner, label)
     if row is None:
         return Forgotten(0, 0, 0, ())
     removed, nbytes, opened, touched = _remove(connection, learner, row[0])
@@ -152,10 +158,10 @@ def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotte
             "SELECT e.y FROM examples e JOIN batch_slices p ON p.id = e.batch_slice WHERE p.episode = ?", (episode,)
         )
         labels = [np.frombuffer(y, np.int32) for (y,) in slices]
-        classes = label_texts(connection, learner, np.concatenate(labels) if labels else np.zeros(0, np.int32))
+        texts = label_texts(connection, learner, np.concatenate(labels) if labels else np.zeros(0, np.int32))
         connection.execute(
             "UPDATE episodes SET examples = ?, bytes = ?, classes = ? WHERE id = ?",
-            (*sums, json.dumps(classes), episode),
+            (*sums, json.dumps(texts), episode),
         )
         if not sums[0]:
             discarded += episodes_where(connection, "e.id = ?", episode)

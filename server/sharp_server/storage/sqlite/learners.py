@@ -15,7 +15,9 @@ from sharp_server.storage.records import (
     NewLearner,
     NewSnapshot,
     NewVersion,
+    QualityRow,
     SnapshotRow,
+    VersionRow,
 )
 
 _LEARNER = (
@@ -56,7 +58,18 @@ def delete(connection: sqlite3.Connection, learner: int) -> None:
     connection.execute(
         "DELETE FROM lesson_examples WHERE lesson IN (SELECT id FROM lessons WHERE learner = ?)", (learner,)
     )
-    for table in ("batch_slices", "lessons", "episodes", "streams", "classes", "forgotten", "versions", "snapshots"):
+    for table in (
+        "batch_slices",
+        "lessons",
+        "episodes",
+        "streams",
+        "classes",
+        "forgotten",
+        "renamed",
+        "versions",
+        "qualities",
+        "snapshots",
+    ):
         connection.execute(f"DELETE FROM {table} WHERE learner = ?", (learner,))
     connection.execute("DELETE FROM learners WHERE id = ?", (learner,))
 
@@ -86,13 +99,16 @@ def remember(connection: sqlite3.Connection, learner: int, labels: Sequence[str]
 def publish(connection: sqlite3.Connection, new: NewVersion) -> tuple[str, ...]:
     """Record a version with its automatic snapshot; returns the names of older ones whose files are to be deleted."""
     snapshot = new.snapshot
+    now = time.time()
     connection.execute(  # before the snapshot, which counts the episodes up to and with its own
-        "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO versions (learner, version, created, cause, episode, snapshot, sha256, lessons, holds) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(snapshot.learner, new.version, time.time(), new.cause, new.episode, snapshot.name, snapshot.sha256),
-            new.lessons,
+            *(snapshot.learner, new.version, now, new.cause, new.episode, snapshot.name, snapshot.sha256),
+            *(new.lessons, new.holds),
         ),
     )
+    _keep_quality(connection, new, now)
     head = add_snapshot(connection, snapshot).id
     connection.execute("UPDATE learners SET version = ?, head = ? WHERE id = ?", (new.version, head, snapshot.learner))
     old = connection.execute(
@@ -101,6 +117,32 @@ def publish(connection: sqlite3.Connection, new: NewVersion) -> tuple[str, ...]:
     ).fetchall()
     connection.executemany("DELETE FROM snapshots WHERE id = ?", [(row[0],) for row in old])
     return tuple(row[1] for row in old)
+
+
+def _keep_quality(connection: sqlite3.Connection, new: NewVersion, now: float) -> None:
+    learner = new.snapshot.learner
+    if new.quality is not None:
+        row = (learner, new.version, now, new.quality)
+        connection.execute("INSERT INTO qualities (learner, version, created, quality) VALUES (?, ?, ?, ?)", row)
+    connection.execute(
+        "DELETE FROM qualities WHERE learner = ? AND version <= ?", (learner, new.version - new.keep_qualities)
+    )
+
+
+def version(connection: sqlite3.Connection, learner: int, number: int) -> VersionRow | None:
+    """One version, if there was one of that number."""
+    row = connection.execute(
+        "SELECT version, created, cause, holds FROM versions WHERE learner = ? AND version = ?", (learner, number)
+    ).fetchone()
+    return VersionRow(*row) if row is not None else None
+
+
+def qualities(connection: sqlite3.Connection, learner: int) -> list[QualityRow]:
+    """How good the newest versions are, newest first."""
+    rows = connection.execute(
+        "SELECT version, created, quality FROM qualities WHERE learner = ? ORDER BY version DESC", (learner,)
+    )
+    return [QualityRow(*row) for row in rows]
 
 
 def add_snapshot(connection: sqlite3.Connection, new: NewSnapshot, limit: int | None = None) -> SnapshotRow:
@@ -234,6 +276,11 @@ def _enter(connection: sqlite3.Connection, learner: FoundLearner) -> None:
         ).lastrowid or 0  # fmt: skip
     if head is not None:
         connection.execute("UPDATE learners SET head = ? WHERE id = ?", (ids[head.name], row))
+    for old, new, names in manifest.renamed:
+        newest = max((ids[name] for name in names if name in ids), default=0)
+        connection.execute(
+            "INSERT INTO renamed (learner, old, new, snapshots_before) VALUES (?, ?, ?, ?)", (row, old, new, newest)
+        )
     for label, names in manifest.forgotten.items():
         newest = max((ids[name] for name in names if name in ids), default=0)
         connection.execute("INSERT INTO forgotten VALUES (?, ?, ?)", (row, label, newest))

@@ -44,6 +44,10 @@ CREATE TABLE IF NOT EXISTS classes (   -- met and not forgotten
 CREATE TABLE IF NOT EXISTS forgotten ( -- snapshots with an id up to `snapshots_before` may still hold it
     learner INTEGER NOT NULL, label TEXT NOT NULL, snapshots_before INTEGER NOT NULL,
     PRIMARY KEY (learner, label)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS renamed (   -- snapshots with an id up to `snapshots_before` hold it under its old name
+    id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, old TEXT NOT NULL, new TEXT NOT NULL,
+    snapshots_before INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS renamed_classes ON renamed (learner, id);
 CREATE TABLE IF NOT EXISTS streams (
     id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, name TEXT NOT NULL, boundaries TEXT NOT NULL,
     durable INTEGER NOT NULL DEFAULT 0, open_examples INTEGER NOT NULL DEFAULT 0, UNIQUE (learner, name));
@@ -84,6 +88,10 @@ CREATE TABLE IF NOT EXISTS versions (
     learner INTEGER NOT NULL, version INTEGER NOT NULL, created REAL NOT NULL, cause TEXT NOT NULL, episode INTEGER,
     snapshot TEXT NOT NULL, sha256 BLOB NOT NULL,
     lessons INTEGER NOT NULL DEFAULT 0,         -- lessons up to this place became part of it; 0: none did
+    holds INTEGER,                              -- of an undone version: the one that came back
+    PRIMARY KEY (learner, version)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS qualities (  -- how good the newest versions are, JSON
+    learner INTEGER NOT NULL, version INTEGER NOT NULL, created REAL NOT NULL, quality TEXT NOT NULL,
     PRIMARY KEY (learner, version)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS snapshots (
     id INTEGER PRIMARY KEY AUTOINCREMENT, learner INTEGER NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,

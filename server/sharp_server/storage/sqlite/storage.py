@@ -33,10 +33,13 @@ from sharp_server.storage.records import (
     NewSnapshot,
     NewVersion,
     Published,
+    QualityRow,
+    Relabelling,
     SnapshotRow,
     StreamRow,
+    VersionRow,
 )
-from sharp_server.storage.sqlite import episodes, learners, lessons, schema, streams
+from sharp_server.storage.sqlite import classes, episodes, learners, lessons, schema, streams
 from sharp_server.storage.sqlite.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -241,13 +244,39 @@ class SqliteStorage:
         """Remove a class from everything not learned yet."""
         return self._journal.submit(lambda connection: episodes.forget(connection, learner, label), 0)
 
+    def relabel(self, change: Relabelling) -> asyncio.Future[int]:
+        """Give a class another name, or make it part of another."""
+        return self._journal.submit(lambda connection: classes.relabel(connection, change), 0)
+
+    async def renamed(self, learner: int) -> list[tuple[str, str, int]]:
+        """Classes that were renamed or merged."""
+        return await self._journal.read(classes.renamed, learner)
+
+    async def older_names(self, learner: int, label: str) -> dict[str, int]:
+        """What a class was called before."""
+        return await self._journal.read(classes.older_names, learner, label)
+
     # ---- versions and snapshots -------------------------------------------------------------------------------------
 
     def publish(
-        self, version: NewVersion, forget: str | None = None, remember: Sequence[str] = ()
+        self,
+        version: NewVersion,
+        forget: str | None = None,
+        remember: Sequence[str] = (),
+        relabel: Relabelling | None = None,
     ) -> asyncio.Future[Published]:
         """Record a version with its snapshot."""
-        return self._journal.submit(lambda connection: episodes.publish(connection, version, forget, remember), 0)
+        return self._journal.submit(
+            lambda connection: episodes.publish(connection, version, forget, remember, relabel), 0
+        )
+
+    async def version(self, learner: int, version: int) -> VersionRow | None:
+        """One version."""
+        return await self._journal.read(learners.version, learner, version)
+
+    async def qualities(self, learner: int) -> list[QualityRow]:
+        """How good the newest versions are."""
+        return await self._journal.read(learners.qualities, learner)
 
     async def episodes_learned(self, learner: int) -> int:
         """Episodes that were learned in all."""

@@ -1,0 +1,136 @@
+"""Slices on a real server: small episodes pass large ones, and a learner between two slices can be changed or lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sharp.v1 import label_pb2, learner_admin_pb2, learner_pb2, snapshot_pb2
+from tests.server.running import SECONDS, Server, Stream, answered, blobs, until
+
+SLICED: dict[str, Any] = {"training__phases": "20", "training__min_steps": "300"}
+LONG: dict[str, Any] = {"training__phases": "3", "training__min_steps": "1500"}
+PASSING: dict[str, Any] = {"training__phases": "2", "training__min_steps": "1000"}
+"""Less than a third of it, in phases that take a while."""
+X, Y = blobs("abc", each=60)
+
+
+def begin(server: Server, name: str, settings: dict[str, Any], examples: Any = (X, Y)) -> Stream:
+    """A learner whose episode is being learned."""
+    server.create(name, **settings)
+    stream = server.stream(name)
+    stream.send(*examples)
+    stream.end()
+    return stream
+
+
+@pytest.fixture
+def between(serve: Callable[..., Server]) -> Iterator[tuple[Server, Stream, Stream]]:
+    """A server with a learner that stands between two slices, while the trainer is at another."""
+    server = serve()
+    with begin(server, "first", SLICED) as first:
+        first.wait_event("progress")
+        with begin(server, "other", PASSING) as other:
+            until(lambda: server.status().trainer.learner == "other")
+            yield server, first, other
+
+
+def finish(stream: Stream) -> Any:
+    return stream.wait_event("learned").learned
+
+
+def test_a_small_episode_passes_a_large_one_which_is_learned_the_same(serve: Callable[..., Server]) -> None:
+    server, whole = serve(), serve("whole", trainer__slices=False)
+    with begin(server, "large", LONG) as large:
+        large.wait_event("progress")
+        server.create("small")
+        assert server.teach("small", blobs("ab")) == 1
+        assert server.learner("large").status.model_version == 0, "it is still at it"
+        finish(large)
+        kinds = [event.WhichOneof("event") for event in large.seen]
+        assert kinds.count("started") == 1 and kinds[-1] == "learned"
+        fractions = [event.progress.fraction for event in large.seen if event.HasField("progress")]
+        assert (
+            fractions == sorted(fractions) or max(a - b for a, b in zip(fractions, fractions[1:], strict=False)) < 0.2
+        )
+    with begin(whole, "large", LONG) as alone:
+        finish(alone)
+    assert list(server.predict("large", X).distances) == list(whole.predict("large", X).distances)
+    assert answered(server.predict("small", X[:1])) != []
+
+
+def test_between_two_slices_a_learner_is_in_training_and_says_how_far(between: Any) -> None:
+    server, first, other = between
+    status = server.learner("first").status
+    assert (status.state, status.training_episode) == (learner_pb2.LEARNER_STATE_TRAINING, 1)
+    assert status.progress.phases == 20
+    finish(first)
+    finish(other)
+
+
+def test_a_class_is_forgotten_between_two_slices(between: Any) -> None:
+    server, first, _ = between
+    request = learner_admin_pb2.ForgetClassRequest(learner="first", label=label_pb2.Label(text="c"))
+    done = server.admin.ForgetClass(request, timeout=SECONDS)
+    assert done.journal_examples == Y.count("c")
+    learned = finish(first)
+    assert sorted(learned.statistics.classes.texts.values) == ["a", "b"]
+    assert set(answered(server.predict("first", X))) == {"a", "b"}
+
+
+def test_a_learner_is_deleted_between_two_slices(between: Any) -> None:
+    server, _, other = between
+    server.admin.DeleteLearner(learner_admin_pb2.DeleteLearnerRequest(name="first"), timeout=SECONDS)
+    finish(other)
+    assert server.teach("other", blobs("de"), stream_id="t") == 2
+
+
+def test_a_snapshot_is_restored_between_two_slices_and_the_episode_starts_over_on_it(
+    serve: Callable[..., Server],
+) -> None:
+    server = serve()
+    server.create("first", **SLICED)
+    server.teach("first", blobs("xy"))
+    snapshots = server.admin.ListSnapshots(snapshot_pb2.ListSnapshotsRequest(learner="first")).snapshots
+    with server.stream("first", "t") as first:
+        first.send(X, Y)
+        first.end()
+        first.wait_event("progress")
+        with begin(server, "other", PASSING):
+            until(lambda: server.status().trainer.learner == "other")
+            request = snapshot_pb2.RestoreSnapshotRequest(learner="first", snapshot_id=snapshots[0].id)
+            assert server.admin.RestoreSnapshot(request, timeout=SECONDS).model_version == 2
+            first.wait_event("started")
+            assert finish(first).model_version == 3
+    assert set(answered(server.predict("first", X))) <= set("abcxy")
+
+
+@pytest.mark.parametrize("victim", ["trainer", "server"])
+def test_learners_between_slices_survive_a_kill(victim: str, between: Any) -> None:
+    server, first, other = between
+    if victim == "trainer":
+        os.kill(server.trainer_pid(), signal.SIGKILL)
+        finish(first)
+        finish(other)
+    else:
+        server.kill()
+        server.restart()
+        for name in ("first", "other"):
+            until(lambda name=name: server.learner(name).status.model_version == 1, SECONDS, name)
+    alone = serve_alone(server)
+    try:
+        assert list(server.predict("first", X).distances) == list(alone.predict("first", X).distances)
+    finally:
+        alone.kill()
+
+
+def serve_alone(server: Server) -> Server:
+    """Another server, on which the first learner learned undisturbed."""
+    alone = Server(server.folder.parent / "alone").start()
+    with begin(alone, "first", SLICED) as stream:
+        finish(stream)
+    return alone
