@@ -33,7 +33,6 @@ from sharp_server.http.routes import (
     learners,
     lessons,
     monitoring,
-    monitoring,
     predictions,
     snapshots,
     versions,
