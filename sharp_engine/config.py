@@ -142,6 +142,8 @@ class ArchitectureConfig:
     """Subtracted per channel after uint8 was scaled to [0, 1]; one value for all channels or one each; empty: none."""
     std: tuple[float, ...] = ()
     """Divides per channel after `mean`; empty: none."""
+    resize: bool = False
+    """Whether image files of another size are resized to the input shape by whoever decodes them. Arrays never are."""
     pretrained: str | None = None
     """A file written by `sharp_engine.pretrain`: G's layers are loaded from it and frozen at the highest rank."""
     backbone: BackboneConfig | None = None
@@ -283,7 +285,7 @@ class MetricConfig:
     """Variance between classes along directions that no class has used yet, as a share of the mean over all."""
     few_losses: float = 0.04
     """A class gains a bonus while it has few examples, as large as can be with this share of the examples of well-known
-    classes lost to it. More finds more of what has just been taught; 0 gives no bonus."""
+    classes lost to it: more finds more of what has just been taught. 0: none may be lost."""
     kernel_width: float = 0.1
     """How far a correction reaches, in cosine distance."""
     representatives: int = 20

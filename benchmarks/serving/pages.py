@@ -1,7 +1,7 @@
 """What predictions notice of open pages: single images at a fixed rate, without and with ten pages beside.
 
-A page is, for the server, a reader of a learner's events that comes once for its files and stays. Every reader must have
-read a state, or nothing was watched.
+A page is, for the server, a reader of a learner's events that comes once for its files and stays. Every reader must
+have read a state, or nothing was watched.
 """
 
 from __future__ import annotations

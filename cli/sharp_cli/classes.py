@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 
 from sharp_cli import connection
+from sharp_cli.confirmation import YesOption, confirm
 from sharp_cli.connection import LearnerOption
 from sharp_cli.output import console, table, write_json
 from sharp_cli.plain import to_plain
@@ -46,12 +47,15 @@ def forget(
     delete_snapshots: Annotated[
         bool, typer.Option(help="Delete older snapshots that hold the class, instead of listing them.")
     ] = False,
+    yes: YesOption = False,
 ) -> None:
     """Make a learner forget a class: gone from memories, journal and predictions when this returns."""
     options = connection.of(ctx)
     with options.connect() as client:
         chosen = connection.choose_learner(client, learner)
         named = _as_label(chosen, label)
+        gone = " and every older snapshot that holds it" if delete_snapshots else ""
+        confirm(f"Make {chosen.name} forget {label}: its memories, its examples{gone}?", yes or options.json)
         answer = chosen.forget(named, older_snapshots="delete" if delete_snapshots else "list")
     if options.json:
         write_json({"learner": chosen.name, "label": named, **to_plain(answer)})

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sharp_client import Client, Learner, Retry, Timeout, Tls
+from sharp_client import Client, Learner, Limits, Retry, Timeout, Tls
 
 LearnerOption = Annotated[
     str | None,
@@ -34,7 +34,7 @@ class Connection:
     json: bool = False
     """Whether to answer in JSON."""
 
-    def connect(self, retry: Retry | None = None) -> Client:
+    def connect(self, retry: Retry | None = None, limits: Limits | None = None) -> Client:
         """Make a client. Nothing is sent yet."""
         return Client(
             self.address,
@@ -43,6 +43,7 @@ class Connection:
             insecure=self.insecure,
             timeout=Timeout(call=self.timeout),
             retry=retry,
+            limits=limits,
         )
 
 

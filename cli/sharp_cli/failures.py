@@ -10,7 +10,17 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from sharp_client import AuthenticationError, SharpError, UnavailableError
+from sharp_cli import connection
+from sharp_client import (
+    AuthenticationError,
+    BackboneNeededError,
+    ConfigInvalidError,
+    LearnerExistsError,
+    LearnerNotFoundError,
+    RoleMissingError,
+    SharpError,
+    UnavailableError,
+)
 
 HOISTED_FLAGS = frozenset({"--json", "--insecure", "--tls"})
 """Options of `sharp` itself that may also come after the command."""
@@ -24,20 +34,55 @@ OWN_OPTIONS = {"serve": frozenset({"--json"}), "benchmark": frozenset[str]()}
 """Commands with options of the same names, and what is hoisted there nevertheless."""
 
 
-def explain(error: Exception) -> str:
+_HELP: tuple[tuple[type[Exception], str], ...] = (
+    (RoleMissingError, "another token, given with --token-file, may have it"),
+    (AuthenticationError, "give the token with --token-file"),
+    (BackboneNeededError, "give --resize 64, or --backbone resnet18 --weights FILE to `sharp learn`, or the settings "
+                          "with --set to `sharp learner create`"),
+    (ConfigInvalidError, "settings are given with --set KEY=VALUE to `sharp learner create`"),
+    (LearnerExistsError, "name another one with --learner"),
+    (LearnerNotFoundError, "learners are named with --learner, and listed by `sharp learner list`"),
+)  # fmt: skip
+"""What may help, by kind of failure; the first that fits."""
+
+_TLS_PROBLEMS = (
+    ("hostname", "the certificate of {address} is for another name: give that with --server-name"),
+    ("peer name", "the certificate of {address} is for another name: give that with --server-name"),
+    ("certificate has expired", "the certificate of {address} has expired"),
+    ("certificate_verify_failed", "the certificate of {address} is from an authority that is not known here: give its "
+                                  "certificate with --ca-file"),
+    ("wrong_version_number", "{address} does not speak TLS: leave out --tls and --ca-file"),
+    ("certificate_required", "{address} asks for a certificate of yours: --cert-file and --key-file"),
+    ("handshake failed", "there is no TLS connection with {address}: does it speak TLS, and is --ca-file right?"),
+)  # fmt: skip
+"""What gRPC says of a failed handshake, and what it means."""
+
+
+def explain(error: Exception, address: str) -> str:
     """Explain in one line what went wrong, and what may help."""
     text = str(error).strip() or type(error).__name__
     if isinstance(error, UnavailableError) and not error.reason:
-        cause = text.rpartition(": ")[2].strip(" ])").lower()  # the rest is gRPC's own list of all its attempts
-        text = f"no server answers ({cause}): is it running, is --address right, does it need TLS (--ca-file)?"
-    elif isinstance(error, AuthenticationError):
-        text = f"{text} (give the token with --token-file)"
+        text = _no_connection(text, address)
+    elif isinstance(error, SharpError):
+        help_text = next((words for kind, words in _HELP if isinstance(error, kind)), "")
+        if "backbone" in error.metadata.get("setting", ""):
+            help_text = "--backbone and --weights say which"
+        text += f" ({help_text})" if help_text else ""
     elif isinstance(error, OSError) and not isinstance(error, SharpError):
         text = f"{error.strerror or text}{f': {error.filename}' if error.filename else ''}"
     delay = getattr(error, "retry_delay", None)
     if delay:
         text += f" (try again in {delay:g} s)"
     return " ".join(text.split())
+
+
+def _no_connection(text: str, address: str) -> str:
+    lowered = text.lower()
+    for sign, meaning in _TLS_PROBLEMS:
+        if sign in lowered:
+            return meaning.format(address=address)
+    cause = text.rpartition(": ")[2].strip(" ])").lower()  # the rest is gRPC's own list of all its attempts
+    return f"no server answers at {address} ({cause}): is it running, is --address right, does it need TLS (--ca-file)?"
 
 
 class OneLineFailures(TyperGroup):
@@ -56,7 +101,7 @@ class OneLineFailures(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         except (SharpError, OSError, ValueError) as error:
-            typer.echo(f"sharp: {explain(error)}", err=True)
+            typer.echo(f"sharp: {explain(error, connection.of(ctx).address)}", err=True)
             raise typer.Exit(1) from None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,10 +13,12 @@ from rich.live import Live
 from rich.markup import escape
 
 from sharp_cli import connection, data
+from sharp_cli.data_options import ClassLevelOption, LabelColumnOption, SkipBadOption
 from sharp_cli.learn_view import LearnView, describe
-from sharp_cli.output import console, side_console, write_json
+from sharp_cli.new_learner import ImageOptions, open_stream
+from sharp_cli.output import console, count, side_console, write_json
 from sharp_cli.plain import to_plain
-from sharp_client import EpisodeNotLearnedError, EpisodeReport, LearnStream, check_batch
+from sharp_client import EpisodeNotLearnedError, EpisodeReport, LearnStream, ShapeMismatchError, SharpError, check_batch
 
 REFRESH = 0.1
 """Seconds between two looks at the episodes."""
@@ -48,21 +52,40 @@ def learn(
     stream_id: Annotated[
         str | None, typer.Option(help="Id of the stream; the same id again continues after what is durable.")
     ] = None,
-    resize: Annotated[bool, typer.Option(help="Let the server resize images of another size.")] = False,
+    resize: Annotated[
+        str | None,
+        typer.Option(
+            metavar="H[xW]",
+            help="Images of any size: the learner resizes them, these and those it is asked about later.",
+        ),
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL[:LAYER]", help="For photographs: a torchvision model in front, e.g. resnet18."),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Its weights: a file in the server's weights folder, or a torchvision name."),
+    ] = None,
+    class_level: ClassLevelOption = None,
+    label_column: LabelColumnOption = None,
+    skip_bad: SkipBadOption = False,
     create: Annotated[bool, typer.Option(help="Create the learner if it is missing.")] = True,
     wait: Annotated[bool, typer.Option(help="Wait until everything is learned, not just durable.")] = True,
 ) -> None:
     """Teach a learner, an episode at a time, and watch it learn."""
     options = connection.of(ctx)
-    labelled = data.load(source).part(part)
+    asked = ImageOptions.read(resize, backbone, weights)
+    labelled = data.load(source, data.ReadOptions(class_level, label_column, skip_bad)).part(part)
+    config = asked.config(labelled)
     check_batch(labelled.x, labelled.y)  # before a learner is created for it
+    _say_passed_over(options.json, labelled.findings)
     episodes = labelled.episodes(classes_per_episode, seed)
     name = learner or "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in labelled.name)
     automatic = boundaries is Boundaries.AUTOMATIC
+    stream_options = {"stream_id": stream_id, "boundaries": boundaries.value, "from_start": stream_id is not None}
     with options.connect() as client, ExitStack() as display:
-        stream = client.learn(
-            name, stream_id=stream_id, boundaries=boundaries.value, create=create, from_start=stream_id is not None
-        )
+        stream = open_stream(client, name, labelled, config, create, **stream_options)
         if not options.json:
             view = LearnView(stream, name, len(labelled), None if automatic else len(episodes))
             display.enter_context(
@@ -72,7 +95,7 @@ def learn(
         try:
             for number, episode in enumerate(episodes, 1):
                 for batch in episode.batches(batch_size):
-                    stream.send(batch.x, batch.y, resize=resize)
+                    stream.send(batch.x, batch.y)
                     follower.report()
                 if not automatic or number == len(episodes):
                     stream.end_episode()
@@ -84,12 +107,32 @@ def learn(
             display.close()
             _interrupted(stream, len(labelled))
             raise typer.Exit(130) from None
+        except SharpError as error:
+            raise _with_file(error, stream, [file for episode in episodes for file in episode.x]) from error
         display.close()
         reports = stream.episodes
-        _report(options.json, name, stream, reports)
+        _report(options.json, name, stream, reports, labelled.findings)
         failed = [report for report in reports if report.state in ("parked", "discarded")]
     if failed:
         raise typer.Exit(1)
+
+
+def _say_passed_over(as_json: bool, findings: data.Findings) -> None:
+    for line in findings.passed_over if not as_json else ():
+        typer.echo(f"passed over: {line}", err=True)
+
+
+def _with_file(error: SharpError, stream: LearnStream, sent: list[Any]) -> Exception:
+    """The same error, with the file that it is about: what came before it is durable, so its place is known."""
+    example = error.metadata.get("example", "")
+    index = stream.examples_acknowledged + int(example) if example.isdecimal() else len(sent)
+    if index >= len(sent) or not isinstance(sent[index], Path):
+        return error
+    problem = re.sub(r"^image \d+ ", "", error.message).partition("; with resize")[0]
+    if isinstance(error, ShapeMismatchError):
+        problem += ": the learner takes images of one size; a new one that is made with --resize takes any"
+    before = f" ({count(stream.examples_acknowledged, 'example')} before it are durable)"
+    return ValueError(f"{sent[index]}: {problem}{before if stream.examples_acknowledged else ''}")
 
 
 def _interrupted(stream: LearnStream, examples: int) -> None:
@@ -139,16 +182,25 @@ def _plain(report: EpisodeReport) -> dict[str, Any]:
     return plain
 
 
-def _report(as_json: bool, name: str, stream: LearnStream, reports: list[EpisodeReport]) -> None:
+def _report(
+    as_json: bool, name: str, stream: LearnStream, reports: list[EpisodeReport], findings: data.Findings
+) -> None:
     version = max((report.model_version for report in reports), default=0)
     if as_json:
         counts = {"examples_sent": stream.examples_sent, "examples_durable": stream.examples_acknowledged}
-        summary = {"event": "done", "learner": name, "stream_id": stream.stream_id, **counts}
-        write_json(summary | {"episodes": len(reports), "model_version": version})
+        summary: dict[str, Any] = {"event": "done", "learner": name, "stream_id": stream.stream_id, **counts}
+        summary |= {"episodes": len(reports), "model_version": version}
+        if findings.bad or findings.passed_over:
+            summary |= {"skipped": to_plain(findings.bad), "passed_over": findings.passed_over}
+        write_json(summary)
         return
     out = console()
-    for number, report in enumerate(reports, 1):
+    for report in reports:
         mark = {"learned": "[green]✓[/]", "parked": "[red]✗[/]", "discarded": "[red]✗[/]"}.get(report.state, "·")
-        out.print(f"{mark} episode {number}: {escape(describe(report))}")
+        out.print(f"{mark} episode {report.episode or '–'}: {escape(describe(report))}")
     state = f"version {version} serves" if version else "learning continues"
     out.print(f"[bold]{name}[/]: {stream.examples_acknowledged:,} examples are durable, {state}")
+    if findings.bad:
+        out.print(f"skipped {count(len(findings.bad), 'item')} that can't be used:")
+        for item in findings.bad:
+            out.print(f"  {escape(str(item))}", soft_wrap=True)

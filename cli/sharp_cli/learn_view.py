@@ -49,10 +49,10 @@ class LearnView:
         # The trainer works on the first of them; later ones wait.
         start = max(0, min(len(reports) - len(busy), len(reports) - ROWS) if len(busy) < ROWS else len(reports) - ROWS)
         for number, report in list(enumerate(reports, 1))[start:]:
-            of = f"/{self._episodes}" if self._episodes else ""
+            of = f" ({number}/{self._episodes})" if self._episodes and self._episodes > 1 else ""
             style = _STYLES.get(report.state, "dim")
             bar = ProgressBar(total=1.0, completed=report.fraction, width=WIDTH, complete_style=style)
-            rows.add_row(f"episode {number}{of}", bar, Text(describe(report), style=style))
+            rows.add_row(f"episode {report.episode or '…'}{of}", bar, Text(describe(report), style=style))
         return rows
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sharp_cli import classes, connection, watch
+from sharp_cli.confirmation import YesOption, confirm
 from sharp_cli.output import console, count, size, span, table, write_json
 from sharp_cli.plain import time_text, to_plain
 from sharp_client import LearnerInfo
@@ -118,12 +119,11 @@ def create(
 def delete(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="Its name.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Delete a learner with all its data. Only an exported snapshot can bring it back."""
     options = connection.of(ctx)
-    if not yes and not options.json:
-        typer.confirm(f"Delete {name} with its memories, examples and snapshots?", abort=True, err=True)
+    confirm(f"Delete {name} with its memories, examples and snapshots?", yes or options.json)
     with options.connect() as client:
         deleted = client.delete_learner(name)
     if options.json:

@@ -15,7 +15,7 @@ from sharp_cli import classes, episode, health, learn, learner, predict, serve, 
 from sharp_cli.benchmark import app as benchmark
 from sharp_cli.connection import Connection
 from sharp_cli.failures import OneLineFailures
-from sharp_client import Tls
+from sharp_client import Tls, read_address
 
 app = typer.Typer(
     name="sharp",
@@ -31,7 +31,8 @@ app = typer.Typer(
 def sharp(
     ctx: typer.Context,
     address: Annotated[
-        str, typer.Option("--address", "-a", envvar="SHARP_ADDRESS", help="Where the server listens.")
+        str,
+        typer.Option("--address", "-a", envvar="SHARP_ADDRESS", help="Where the server listens, host:port."),
     ] = "localhost:50051",
     token_file: Annotated[
         Path | None, typer.Option(envvar="SHARP_TOKEN_FILE", help="File of the bearer token.", dir_okay=False)
@@ -64,9 +65,11 @@ def sharp(
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
         raise typer.Exit(2)
-    uses_tls = tls or any(file is not None for file in (ca_file, cert_file, key_file))
+    ctx.obj = Connection(address=address)  # for words about an address that is none
+    server = read_address(address)
+    uses_tls = tls or server.tls or any(file is not None for file in (ca_file, cert_file, key_file))
     ctx.obj = Connection(
-        address=address,
+        address=server.target,
         token_file=token_file,
         tls=Tls(ca_file, cert_file, key_file, server_name) if uses_tls else None,
         insecure=insecure,

@@ -64,6 +64,15 @@ def size(number: float) -> str:
     return f"{number:.1f} TB"
 
 
+def shorten(text: str, width: int) -> str:
+    """Leave out the beginning of what is too long.
+
+    >>> shorten("photos/red/00.png", 12)
+    '…/red/00.png'
+    """
+    return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
+
+
 def count(number: int, word: str) -> str:
     """Write how many there are: 1 episode, 2,000 episodes."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

@@ -78,11 +78,10 @@ def _serve(as_json: bool, flags: dict[str, str], config: Path | None, print_conf
             console().print(table("setting", "value", "source", rows=rows))
         return
     try:
-        code = run(resolved.config, announce_json=as_json)
+        run(resolved.config, announce_json=as_json)
     except ImportError as missing:
         typer.echo(f"sharp: {MISSING.format(missing=missing.name)}", err=True)
         raise typer.Exit(1) from None
-    raise typer.Exit(code)
 
 
 def _stand_in(missing: str) -> Callable[..., None]:

@@ -12,7 +12,12 @@ from sharp_cli import connection
 from sharp_cli.connection import LearnerOption
 from sharp_cli.output import console, count, size, table, write_json
 from sharp_cli.plain import time_text, to_plain
-from sharp_client import Snapshot
+from sharp_client import (
+    Snapshot,
+    SnapshotFormatUnsupportedError,
+    SnapshotIncompatibleError,
+    SnapshotMalformedError,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, restore, export, import and delete snapshots.")
 
@@ -74,13 +79,15 @@ def restore(
     ctx: typer.Context,
     snapshot_id: SnapshotArgument,
     learner: LearnerOption = None,
-    with_forgotten: Annotated[bool, typer.Option(help="Bring back classes that were forgotten since, too.")] = False,
+    include_forgotten: Annotated[
+        bool, typer.Option("--include-forgotten", help="Bring back classes that were forgotten since, too.")
+    ] = False,
 ) -> None:
     """Return a learner to a snapshot. What was learned since is undone."""
     options = connection.of(ctx)
     with options.connect() as client:
         chosen = connection.choose_learner(client, learner)
-        answer = chosen.restore(snapshot_id, with_forgotten=with_forgotten)
+        answer = chosen.restore(snapshot_id, with_forgotten=include_forgotten)
     if options.json:
         write_json({"learner": chosen.name, "snapshot_id": snapshot_id, **to_plain(answer)})
         return
@@ -90,7 +97,7 @@ def restore(
         f"{answer.previous_model_version}, {count(answer.episodes_undone, 'episode')} undone"
     )
     for label in answer.classes_forgotten:
-        out.print(f"  {escape(str(label))} was forgotten since, and stays forgotten")
+        out.print(f"  {escape(str(label))} was forgotten since and stays so (--include-forgotten brings it back)")
 
 
 @app.command("export")
@@ -99,11 +106,16 @@ def export_snapshot(
     file: Annotated[Path, typer.Argument(help="The file to write.", dir_okay=False)],
     learner: LearnerOption = None,
     snapshot_id: Annotated[str, typer.Option("--id", help="Id of the snapshot. If missing: the newest.")] = "",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there already.")] = False,
 ) -> None:
     """Write a snapshot to a file: whole and with the right checksum, or not at all."""
     options = connection.of(ctx)
     with options.connect() as client:
-        snapshot = connection.choose_learner(client, learner).export_to(file, snapshot_id=snapshot_id)
+        chosen = connection.choose_learner(client, learner)
+        try:
+            snapshot = chosen.export_to(file, snapshot_id=snapshot_id, overwrite=overwrite)
+        except FileExistsError:
+            raise ValueError(f"{file} is there already: --overwrite replaces it") from None
     if options.json:
         write_json({"file": str(file), **to_plain(snapshot)})
     else:
@@ -123,7 +135,11 @@ def import_snapshot(
     """Give a learner the snapshot in a file."""
     options = connection.of(ctx)
     with options.connect() as client:
-        answer = client.learner(learner).import_from(file, restore=restore, note=note)
+        try:
+            answer = client.learner(learner).import_from(file, restore=restore, note=note)
+        except (SnapshotMalformedError, SnapshotFormatUnsupportedError, SnapshotIncompatibleError) as error:
+            named = "" if error.message.startswith(str(file)) else f"{file}: "
+            raise ValueError(f"{named}{error.message}") from error
     if options.json:
         write_json(to_plain(answer))
         return

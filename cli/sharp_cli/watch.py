@@ -37,11 +37,11 @@ def watch(
                         return
             elif once:
                 view.update(next(updates))
-                out.print(view.render(out.width))
+                out.print(view.render(out.width, out.height if out.is_terminal else None))
             else:
                 with Live(console=out, refresh_per_second=8) as live:
                     for update in updates:
                         view.update(update)
-                        live.update(view.render(out.width), refresh=True)
+                        live.update(view.render(out.width, out.height), refresh=True)
         except KeyboardInterrupt:
             return

@@ -12,6 +12,7 @@
 `AsyncClient` is the same for asyncio. `sharp_client.testing.FakeServer` stands in for a server in your own tests.
 """
 
+from ._address import Address, read_address
 from ._answers import (
     Backlog,
     ClassSummary,
@@ -154,6 +155,7 @@ from ._reasons import (
     TooManySnapshotsError,
     TooManyStreamsError,
     UnexpectedMessageError,
+    ValuesOutOfRangeError,
     VersionNotFoundError,
     VersionNotReachedError,
 )
@@ -175,6 +177,7 @@ from ._transport import (
 )
 
 __all__ = [
+    "Address",
     "AsyncClient",
     "AsyncEpisodeReport",
     "AsyncLearnStream",
@@ -301,7 +304,9 @@ __all__ = [
     "UnavailableError",
     "UnexpectedMessageError",
     "UnsupportedError",
+    "ValuesOutOfRangeError",
     "VersionNotFoundError",
     "VersionNotReachedError",
     "check_batch",
+    "read_address",
 ]

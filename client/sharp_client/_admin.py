@@ -24,10 +24,11 @@ from ._answers import (
     Snapshot,
 )
 from ._batching import check_learner_name
+from ._configs import LabelKind, learner_config
 from ._errors import SharpError
 from ._labels import Label
 from ._options import Retry, Timeout
-from ._requests import LabelKind, duration, forget_request, learner_config
+from ._requests import duration, forget_request
 from ._runtime import each_within, sleep
 from ._snapshot_files import SnapshotReceiver, import_requests
 from ._transport import Transport
@@ -160,11 +161,20 @@ class AdminCalls:
         return DeletedSnapshot.decode(self._call("DeleteSnapshot", request, timeout))
 
     def export_snapshot(
-        self, name: str, path: str | os.PathLike[str], *, snapshot_id: str = "", timeout: float | None = None
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        snapshot_id: str = "",
+        overwrite: bool = False,
+        timeout: float | None = None,
     ) -> Snapshot:
-        """Write a snapshot (the newest by default) to a file: whole and with the right SHA-256, or not at all."""
+        """Write a snapshot (the newest by default) to a file: whole and with the right SHA-256, or not at all.
+
+        A file that is there already stays, and FileExistsError is raised, unless `overwrite` is set.
+        """
         request = snapshot_pb2.ExportSnapshotRequest(learner=name, snapshot_id=snapshot_id)
-        with SnapshotReceiver(path) as receiver:
+        with SnapshotReceiver(path, overwrite=overwrite) as receiver:
             for message in self._transport.stream("ExportSnapshot", request, timeout or self._timeout.transfer):
                 receiver.receive(message)
             return Snapshot.decode(receiver.finish())

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from sharp.v1 import prediction_pb2
 
-from ._answers import TeachResult
+from ._address import read_address
+from ._answers import LearnerConfig, TeachResult
 from ._async_admin import AsyncAdminCalls
 from ._async_learn_stream import AsyncLearnStream
 from ._async_learner import AsyncLearner
@@ -35,7 +36,8 @@ class AsyncClient(AsyncAdminCalls):
     them without the name. Calls that failed before they had an effect are repeated as `retry` says, all within the
     deadline of the call. Failures are raised as a SharpError.
 
-    With a token and no TLS, only addresses on this machine are accepted, unless `insecure` is set.
+    An address is `host:port`, or `host` for port 50051; `https://host` asks for TLS. With a token and no TLS, only
+    addresses on this machine are accepted, unless `insecure` is set.
     """
 
     def __init__(
@@ -54,6 +56,9 @@ class AsyncClient(AsyncAdminCalls):
         self._timeout = timeout if isinstance(timeout, Timeout) else Timeout(call=timeout) if timeout else Timeout()
         self._retry, self._limits = retry or Retry(), limits or Limits()
         if transport is None:
+            found = read_address(address)
+            address = found.target
+            tls = Tls() if found.tls and tls is None else tls
             bearer = Token(token, token_file)
             check_trust(address, bearer, tls, insecure)
             transport = AsyncGrpcTransport(address, bearer, tls, self._limits)
@@ -62,8 +67,11 @@ class AsyncClient(AsyncAdminCalls):
         self._streams: weakref.WeakSet[AsyncLearnStream] = weakref.WeakSet()
         self._closed = False
 
-    def learner(self, name: str) -> AsyncLearner:
-        """Get a handle on a learner. Nothing is sent, so the learner need not exist yet."""
+    def learner(self, name: str | None = None) -> AsyncLearner:
+        """Get a handle on a learner. Nothing is sent, so the learner need not exist yet.
+
+        Without a name, predictions ask the only learner that the server has.
+        """
         return AsyncLearner(self, name)
 
     def learn(
@@ -73,10 +81,12 @@ class AsyncClient(AsyncAdminCalls):
         stream_id: str | None = None,
         boundaries: Boundaries = "explicit",
         backpressure: Backpressure = "block",
-        create: bool = True,
+        create: bool | LearnerConfig = True,
         from_start: bool = False,
     ) -> AsyncLearnStream:
         """Open a stream to teach a learner, which is created if it is missing, unless `create` is off.
+
+        Give a LearnerConfig as `create` to say how; a learner that is there already must agree with it.
 
         Use it in a `with` block, or `async with` for `AsyncClient`. Give a `stream_id` of your own to be able to resume
         the stream from another process: `stream.acknowledged` is then what is durable already. Or run the same job
@@ -121,7 +131,7 @@ class AsyncClient(AsyncAdminCalls):
         resize: bool = False,
         timeout: float | None = None,
     ) -> Prediction:
-        """Predict the class of each example; see `Learner.predict`."""
+        """Predict the class of each example; see `Learner.predict`. An empty name: the only learner there is."""
         requests = predict_requests(
             name,
             x,

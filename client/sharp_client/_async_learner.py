@@ -12,6 +12,7 @@ from ._answers import (
     DiscardedEpisode,
     ForgottenClass,
     ImportedSnapshot,
+    LearnerConfig,
     LearnerInfo,
     LearnerStatus,
     LearnerUpdate,
@@ -24,11 +25,11 @@ from ._answers import (
 from ._async_learn_stream import AsyncLearnStream
 from ._async_runtime import Batches
 from ._batching import Backpressure, Boundaries, check_learner_name
+from ._configs import LabelKind
 from ._errors import SharpError
 from ._failures import local_error
 from ._labels import Label, to_labels
 from ._reasons import LabelCountMismatchError
-from ._requests import LabelKind
 from ._results import Evaluation, Prediction, evaluate
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 class AsyncLearner:
     """One learner of a server. `AsyncLearner` is the same for asyncio."""
 
-    def __init__(self, client: AsyncClient, name: str) -> None:
-        self._client, self.name = client, check_learner_name(name)
+    def __init__(self, client: AsyncClient, name: str | None) -> None:
+        self._client, self.name = client, "" if name is None else check_learner_name(name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} at {self._client.address}>"
@@ -50,7 +51,7 @@ class AsyncLearner:
         stream_id: str | None = None,
         boundaries: Boundaries = "explicit",
         backpressure: Backpressure = "block",
-        create: bool = True,
+        create: bool | LearnerConfig = True,
         from_start: bool = False,
     ) -> AsyncLearnStream:
         """Open a stream to teach the learner, which is created if it is missing; see `Client.learn`."""
@@ -206,9 +207,11 @@ class AsyncLearner:
         """Delete a snapshot."""
         return await self._client.delete_snapshot(self.name, snapshot_id)
 
-    async def export_to(self, path: str | os.PathLike[str], *, snapshot_id: str = "") -> Snapshot:
-        """Write a snapshot (the newest by default) to a file."""
-        return await self._client.export_snapshot(self.name, path, snapshot_id=snapshot_id)
+    async def export_to(
+        self, path: str | os.PathLike[str], *, snapshot_id: str = "", overwrite: bool = False
+    ) -> Snapshot:
+        """Write a snapshot (the newest by default) to a file; see `Client.export_snapshot`."""
+        return await self._client.export_snapshot(self.name, path, snapshot_id=snapshot_id, overwrite=overwrite)
 
     async def import_from(
         self, path: str | os.PathLike[str], *, restore: bool = False, note: str = ""

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from sharp.v1 import learning_pb2
 
-from ._answers import OpenedStream
+from ._answers import LearnerConfig, OpenedStream
+from ._configs import encode_config
 from ._failures import local_error
 from ._inputs import OVERHEAD_BYTES, Examples, split, to_examples
 from ._labels import Label, check_kind, encode_labels, label_sizes, to_labels
@@ -47,9 +48,9 @@ def check_id(chosen: str, what: str) -> None:
 
 
 def opening(
-    learner: str, stream_id: str, boundaries: Boundaries, backpressure: Backpressure, create: bool
+    learner: str, stream_id: str, boundaries: Boundaries, backpressure: Backpressure, create: bool | LearnerConfig
 ) -> learning_pb2.Open:
-    """Write the first message of a stream."""
+    """Write the first message of a stream; `create`: whether, and how."""
     check_learner_name(learner)
     check_id(stream_id, "a stream")
     if boundaries not in _BOUNDARIES:
@@ -61,7 +62,8 @@ def opening(
         stream_id=stream_id,
         boundaries=_BOUNDARIES[boundaries],
         backpressure=_BACKPRESSURE[backpressure],
-        create_if_missing=create,
+        create_if_missing=bool(create),
+        config=None if isinstance(create, bool) else encode_config(create),
     )
 
 

@@ -13,8 +13,9 @@ from typing import Any, Self
 
 from sharp.v1 import prediction_pb2
 
+from ._address import read_address
 from ._admin import AdminCalls
-from ._answers import TeachResult
+from ._answers import LearnerConfig, TeachResult
 from ._batching import Backpressure, Boundaries, opening
 from ._calls import Attempts
 from ._errors import ClosedError, SharpError
@@ -36,7 +37,8 @@ class Client(AdminCalls):
     them without the name. Calls that failed before they had an effect are repeated as `retry` says, all within the
     deadline of the call. Failures are raised as a SharpError.
 
-    With a token and no TLS, only addresses on this machine are accepted, unless `insecure` is set.
+    An address is `host:port`, or `host` for port 50051; `https://host` asks for TLS. With a token and no TLS, only
+    addresses on this machine are accepted, unless `insecure` is set.
     """
 
     def __init__(
@@ -55,6 +57,9 @@ class Client(AdminCalls):
         self._timeout = timeout if isinstance(timeout, Timeout) else Timeout(call=timeout) if timeout else Timeout()
         self._retry, self._limits = retry or Retry(), limits or Limits()
         if transport is None:
+            found = read_address(address)
+            address = found.target
+            tls = Tls() if found.tls and tls is None else tls
             bearer = Token(token, token_file)
             check_trust(address, bearer, tls, insecure)
             transport = GrpcTransport(address, bearer, tls, self._limits)
@@ -63,8 +68,11 @@ class Client(AdminCalls):
         self._streams: weakref.WeakSet[LearnStream] = weakref.WeakSet()
         self._closed = False
 
-    def learner(self, name: str) -> Learner:
-        """Get a handle on a learner. Nothing is sent, so the learner need not exist yet."""
+    def learner(self, name: str | None = None) -> Learner:
+        """Get a handle on a learner. Nothing is sent, so the learner need not exist yet.
+
+        Without a name, predictions ask the only learner that the server has.
+        """
         return Learner(self, name)
 
     def learn(
@@ -74,10 +82,12 @@ class Client(AdminCalls):
         stream_id: str | None = None,
         boundaries: Boundaries = "explicit",
         backpressure: Backpressure = "block",
-        create: bool = True,
+        create: bool | LearnerConfig = True,
         from_start: bool = False,
     ) -> LearnStream:
         """Open a stream to teach a learner, which is created if it is missing, unless `create` is off.
+
+        Give a LearnerConfig as `create` to say how; a learner that is there already must agree with it.
 
         Use it in a `with` block, or `async with` for `AsyncClient`. Give a `stream_id` of your own to be able to resume
         the stream from another process: `stream.acknowledged` is then what is durable already. Or run the same job
@@ -122,7 +132,7 @@ class Client(AdminCalls):
         resize: bool = False,
         timeout: float | None = None,
     ) -> Prediction:
-        """Predict the class of each example; see `Learner.predict`."""
+        """Predict the class of each example; see `Learner.predict`. An empty name: the only learner there is."""
         requests = predict_requests(
             name,
             x,

@@ -7,7 +7,7 @@ SharpError
 ├── InvalidArgumentError       FieldInvalid, UnexpectedMessage, NameInvalid, ConfigInvalid, ShapeMismatch,
 │   (also a ValueError)        DtypeUnsupported, TensorSizeMismatch, NonFiniteValues, LabelCountMismatch,
 │                              LabelKindMismatch, LabelInvalid, ImageMalformed, ImageTooLarge, SnapshotMalformed,
-│                              ChecksumMismatch, PageTokenInvalid
+│                              ChecksumMismatch, PageTokenInvalid, ValuesOutOfRange
 ├── PreconditionError          NothingLearned, BackboneNeeded, BoundariesMismatch, EpisodeNotParked,
 │                              SnapshotIncompatible, SnapshotFormatUnsupported, SnapshotInUse, EpisodeNeeded,
 │                              MetricNeeded

@@ -28,7 +28,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 OVERHEAD_BYTES = 4096
 """Room left in a message for everything but the examples and their labels."""
 
-_MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
+_MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"BM")
 _PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 _DTYPES = {np.dtype(np.uint8): tensor_pb2.DTYPE_UINT8, np.dtype(np.float32): tensor_pb2.DTYPE_FLOAT32}
 
@@ -40,7 +40,7 @@ class Examples:
     array: Array | None = None
     """uint8 or float32 in the shape of a Tensor."""
     images: Sequence[bytes | Path] = ()
-    """Whole PNG or JPEG files, or their paths, which are read when they are sent."""
+    """Whole files (PNG, JPEG, WebP, BMP), or their paths, which are read when they are sent."""
     resize: bool = False
     """Whether the server may resize images of another size."""
 
@@ -80,7 +80,7 @@ def to_examples(x: Any, *, resize: bool = False) -> Examples:
     """Check a batch of any accepted kind.
 
     Arrays (numpy, or anything with `__array__`): vectors `(n, features)`, images `(n, channels, height, width)` or, if
-    grey, `(n, height, width)`. Images: a list of paths, PIL images or bytes of PNG and JPEG files, or a single one.
+    grey, `(n, height, width)`. Images: a list of paths, PIL images or bytes of PNG, JPEG, WebP and BMP files, or one.
     """
     if _is_image(x):
         return Examples(images=[_check_image(x, 0)], resize=resize)
@@ -121,11 +121,11 @@ def _size(image: bytes | Path) -> int:
 def _check_image(item: Any, index: int) -> bytes | Path:
     found: bytes | Path
     if isinstance(item, bytes):
-        found, start, name = item, item[:8], f"image {index}"
+        found, start, name = item, item[:12], f"image {index}"
     elif isinstance(item, str | os.PathLike):
         found, name = Path(item), str(item)
         with found.open("rb") as file:
-            start = file.read(8)
+            start = file.read(12)
     elif _is_image(item):
         buffer = io.BytesIO()
         (item if item.mode in _PNG_MODES else item.convert("RGB")).save(buffer, "PNG")
@@ -136,8 +136,8 @@ def _check_image(item: Any, index: int) -> bytes | Path:
             f"example {index} is {type(item).__name__}, among images: not a path, bytes or a PIL image",
             example=index,
         )
-    if not start.startswith(_MAGIC):
-        raise local_error(ImageMalformedError, f"{name} is neither a PNG nor a JPEG", example=index)
+    if not start.startswith(_MAGIC) and not (start.startswith(b"RIFF") and start.endswith(b"WEBP")):
+        raise local_error(ImageMalformedError, f"{name} is no PNG, JPEG, WebP or BMP", example=index)
     return found
 
 

@@ -13,6 +13,7 @@ from ._answers import (
     DiscardedEpisode,
     ForgottenClass,
     ImportedSnapshot,
+    LearnerConfig,
     LearnerInfo,
     LearnerStatus,
     LearnerUpdate,
@@ -23,12 +24,12 @@ from ._answers import (
     TeachResult,
 )
 from ._batching import Backpressure, Boundaries, check_learner_name
+from ._configs import LabelKind
 from ._errors import SharpError
 from ._failures import local_error
 from ._labels import Label, to_labels
 from ._learn_stream import LearnStream
 from ._reasons import LabelCountMismatchError
-from ._requests import LabelKind
 from ._results import Evaluation, Prediction, evaluate
 from ._runtime import Batches
 
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 class Learner:
     """One learner of a server. `AsyncLearner` is the same for asyncio."""
 
-    def __init__(self, client: Client, name: str) -> None:
-        self._client, self.name = client, check_learner_name(name)
+    def __init__(self, client: Client, name: str | None) -> None:
+        self._client, self.name = client, "" if name is None else check_learner_name(name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} at {self._client.address}>"
@@ -51,7 +52,7 @@ class Learner:
         stream_id: str | None = None,
         boundaries: Boundaries = "explicit",
         backpressure: Backpressure = "block",
-        create: bool = True,
+        create: bool | LearnerConfig = True,
         from_start: bool = False,
     ) -> LearnStream:
         """Open a stream to teach the learner, which is created if it is missing; see `Client.learn`."""
@@ -205,9 +206,9 @@ class Learner:
         """Delete a snapshot."""
         return self._client.delete_snapshot(self.name, snapshot_id)
 
-    def export_to(self, path: str | os.PathLike[str], *, snapshot_id: str = "") -> Snapshot:
-        """Write a snapshot (the newest by default) to a file."""
-        return self._client.export_snapshot(self.name, path, snapshot_id=snapshot_id)
+    def export_to(self, path: str | os.PathLike[str], *, snapshot_id: str = "", overwrite: bool = False) -> Snapshot:
+        """Write a snapshot (the newest by default) to a file; see `Client.export_snapshot`."""
+        return self._client.export_snapshot(self.name, path, snapshot_id=snapshot_id, overwrite=overwrite)
 
     def import_from(self, path: str | os.PathLike[str], *, restore: bool = False, note: str = "") -> ImportedSnapshot:
         """Import the snapshot in a file; with `restore`, return the learner to it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import stat
 import threading
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -149,6 +150,8 @@ class Token:
             seen = file.stat()
             if (seen.st_mtime_ns, seen.st_size) == self._stamp:
                 return
+            if seen.st_mode & stat.S_IROTH and os.name == "posix":
+                logger.warning("everybody on this machine can read the token in %s: chmod o-r %s", file, file)
             lines = file.read_text(encoding="utf-8").split()
             if len(lines) != 1:
                 raise ValueError(f"{file} must hold one token and nothing else, not {len(lines)} words")

@@ -129,6 +129,12 @@ class NonFiniteValuesError(InvalidArgumentError):
     reason = "NON_FINITE_VALUES"
 
 
+class ValuesOutOfRangeError(InvalidArgumentError):
+    """Float images with values that no scaled picture has. Metadata: example: index of the first, lowest, highest."""
+
+    reason = "VALUES_OUT_OF_RANGE"
+
+
 class LabelCountMismatchError(InvalidArgumentError):
     """Not one label per example. Metadata: examples, labels."""
 

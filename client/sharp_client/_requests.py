@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 
-from sharp.v1 import label_pb2, learner_admin_pb2, learner_pb2, learning_pb2, prediction_pb2
+from sharp.v1 import learner_admin_pb2, learning_pb2, prediction_pb2
 
 from ._batching import check_id, check_learner_name, to_labelled
 from ._errors import MessageTooLargeError
@@ -16,40 +15,6 @@ from ._failures import local_error
 from ._inputs import split, to_examples
 from ._labels import Label, encode_label, encode_labels, label_sizes
 from ._options import Limits
-
-LabelKind = Literal["text", "integer"]
-"""Whether classes are named by texts or by integers."""
-
-_KINDS: Mapping[str | None, label_pb2.LabelKind.ValueType] = {
-    None: label_pb2.LABEL_KIND_UNSPECIFIED,
-    "text": label_pb2.LABEL_KIND_TEXT,
-    "integer": label_pb2.LABEL_KIND_INTEGER,
-}
-
-
-def learner_config(
-    preset: str,
-    overrides: Mapping[str, Any] | None,
-    input_shape: Sequence[int],
-    label_kind: LabelKind | None,
-    seed: int,
-) -> learner_pb2.LearnerConfig:
-    """Write a configuration; values of settings become JSON, texts stay as they are."""
-    if label_kind not in _KINDS:
-        raise ValueError(f"label_kind must be 'text', 'integer' or None, not {label_kind!r}")
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be 0 or more and less than 2^63, not {seed}")
-    if any(size < 1 for size in input_shape):
-        raise ValueError(f"each size of input_shape must be at least 1, not {tuple(input_shape)}")
-    return learner_pb2.LearnerConfig(
-        preset=preset,
-        overrides={
-            key: value if isinstance(value, str) else json.dumps(value) for key, value in (overrides or {}).items()
-        },
-        input_shape=input_shape,
-        label_kind=_KINDS[label_kind],
-        seed=seed,
-    )
 
 
 def predict_requests(
@@ -65,7 +30,8 @@ def predict_requests(
     resize: bool = False,
 ) -> Iterator[prediction_pb2.PredictRequest]:
     """Check examples and cut them into messages under the limits."""
-    check_learner_name(learner)
+    if learner:
+        check_learner_name(learner)
     for name, value in (
         ("top_k", top_k),
         ("nearest_memories", nearest_memories),

@@ -24,7 +24,7 @@ class ClassScore:
     vote_share: float
     """Its share of the vote, 0 to 1."""
     distance: float
-    """Squared distance to its nearest memory."""
+    """Squared distance to it; never less than that of a class that did better."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Prediction:
     vote_shares: Array
     """The label's share of the vote, over 0 up to 1, float32 (n,)."""
     distances: Array
-    """Squared distance to the nearest memory of the label, 0 to 2, float32 (n,)."""
+    """Distance to the label, float32 (n,): of all classes, none is nearer. To be compared within one learner only."""
     novelties: Array | None = None
     """How unlike everything known, 0 to 1, float32 (n,). None unless asked for."""
     top_classes: Sequence[Sequence[ClassScore]] = ()
@@ -66,6 +66,8 @@ class Prediction:
     examples_beyond_version: int = 0
     """Examples that the answer knows beyond its version: taught, or sent and counted before their episode is learned.
     Of several messages, the fewest."""
+    learner: str = ""
+    """The learner that answered, where none was named."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -113,6 +115,7 @@ def decode_prediction(answers: Sequence[prediction_pb2.PredictResponse]) -> Pred
         examples_beyond_version=min(answer.examples_beyond_version for answer in answers),
         time_in_queue=sum(_seconds(answer.time_in_queue) for answer in answers),
         time_in_compute=sum(_seconds(answer.time_in_compute) for answer in answers),
+        learner=answers[0].learner,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
@@ -23,8 +24,9 @@ CHUNK_BYTES = 2**20
 class SnapshotReceiver:
     """Writes the file of a snapshot as its parts arrive; the file exists after `finish`, and not before."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        self._path, self._overwrite = Path(path), overwrite
+        self._check_free()
         self._snapshot: snapshot_pb2.Snapshot | None = None
         self._digest = hashlib.sha256()
         self._size = 0
@@ -39,6 +41,10 @@ class SnapshotReceiver:
     ) -> None:
         self._file.close()
         self._temporary.unlink(missing_ok=True)
+
+    def _check_free(self) -> None:
+        if not self._overwrite and self._path.exists():
+            raise FileExistsError(errno.EEXIST, "The file is there already", str(self._path))
 
     def receive(self, message: snapshot_pb2.ExportSnapshotResponse) -> None:
         """Write one part."""
@@ -69,6 +75,7 @@ class SnapshotReceiver:
                 expected=snapshot.sha256.hex(),
                 found=self._digest.hexdigest(),
             )
+        self._check_free()  # again: the transfer may have taken long
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()

@@ -43,6 +43,22 @@ def jpeg_of_scans(scans: int) -> bytes:
     return data[:at] + data[at:-2] * scans + data[-2:]
 
 
+def webp_of_size(width: int, height: int) -> bytes:
+    """A small WebP within a canvas that claims another size."""
+    sides = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    canvas = b"VP8X" + struct.pack("<I", 10) + bytes(4) + sides
+    parts = b"WEBP" + canvas + seeds.encoded("WEBP")[12:]
+    return b"RIFF" + struct.pack("<I", len(parts)) + parts
+
+
+def bmp_of(width: int, height: int, compression: int = 0) -> bytes:
+    """A small BMP whose header claims another size and kind of compression."""
+    data = bytearray(seeds.encoded("BMP"))
+    data[18:26] = struct.pack("<ii", width, height)
+    data[30:34] = struct.pack("<I", compression)
+    return bytes(data)
+
+
 @functools.cache
 def bombs() -> tuple[bytes, ...]:
     """Images that must be refused, or cost no more than the limits say."""
@@ -69,10 +85,16 @@ def bombs() -> tuple[bytes, ...]:
         b"\xff\xd8" + b"\xff\xe1\xff\xff" * 4000,
         b"GIF89a" + b"\xff" * 64,
         b"RIFF\xff\xff\xff\x7fWEBPVP8 ",
+        webp_of_size(1 << 24, 1 << 24),
+        webp_of_size(4096, 4096),
+        bmp_of(65_535, 65_535),
+        bmp_of(2**31 - 1, -(2**31)),
+        bmp_of(4000, 4000, compression=1),
+        bmp_of(8, 8, compression=4),
     )
 
 
 def images() -> st.SearchStrategy[bytes]:
     """Bombs, whole images, and both of them damaged."""
-    whole = st.sampled_from([seeds.encoded("PNG"), seeds.encoded("JPEG"), *bombs()])
+    whole = st.sampled_from([*(seeds.encoded(kind) for kind in ("PNG", "JPEG", "WEBP", "BMP")), *bombs()])
     return st.one_of(whole, damaged(whole))

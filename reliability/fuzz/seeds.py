@@ -67,11 +67,13 @@ def batch(sequence: int, count: int = 16) -> learning_pb2.LearnRequest:
 
 
 def _prediction(learner: str) -> tuple[prediction_pb2.PredictRequest, ...]:
-    images = tensor_pb2.Inputs(images=tensor_pb2.EncodedImages(images=[encoded("PNG"), encoded("JPEG")], resize=True))
+    files = [encoded(kind) for kind in ("PNG", "JPEG", "WEBP", "BMP")]
+    images = tensor_pb2.Inputs(images=tensor_pb2.EncodedImages(images=files, resize=True))
     return (
         prediction_pb2.PredictRequest(learner=learner, inputs=inputs(3)),
         prediction_pb2.PredictRequest(learner=learner, inputs=inputs(2), top_k=3, nearest_memories=3, novelty=True),
         prediction_pb2.PredictRequest(learner="pictures", inputs=images),
+        prediction_pb2.PredictRequest(inputs=inputs(1)),
     )
 
 
@@ -106,7 +108,11 @@ def _seeds(snapshot: str) -> tuple[Message, ...]:
         ),
         learning_pb2.LearnRequest(
             open=open_(
-                learner="fresh", stream_id="s3", create_if_missing=True, backpressure=learning_pb2.BACKPRESSURE_FAIL
+                learner="fresh",
+                stream_id="s3",
+                create_if_missing=True,
+                backpressure=learning_pb2.BACKPRESSURE_FAIL,
+                config=config,
             )
         ),
         *(batch(i) for i in (1, 2, 3)),

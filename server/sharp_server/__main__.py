@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
         return 0
     # gRPC's own core writes to stderr in a form of its own. It reads this once, when grpc is first imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    return run(resolved.config)
+    run(resolved.config)
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ class ServerContext:
         decoder = InputDecoder(limits, threads)
 
         async def decode(batch: learning_pb2.Batch, served: ServedLearner) -> tuple[Examples, list[Label]]:
-            examples = await decoder.examples(batch.inputs, served.input_shape)
+            examples = await decoder.examples(batch.inputs, served.input_spec)
             return examples, labels_of(batch.labels, served.label_kind, len(examples.x))
 
         tools = SessionTools(limits, storage, metrics, threads, decode, scheduler.wake, teaching.batches_arrived)

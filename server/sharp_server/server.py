@@ -62,7 +62,9 @@ def serve(config: ServerConfig, announce_json: bool = False) -> int:
     folder = DataFolder(config.data.path)
     try:
         folder.acquire()
-        return asyncio.run(_serve(config, folder, announce_json))
+        code = asyncio.run(_serve(config, folder, announce_json))
+        log.info("stopped")  # the last word: nothing of it is left but the process, and that ends now
+        return code
     except (ConfigurationError, FolderInUseError, UnsupportedFormatError, PortInUseError) as error:
         log.error("%s", error)
         return 1
@@ -118,7 +120,6 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
         begun = loop.time()
         await admission.drained(config.stop.grace_seconds)
         await server.stop(max(0.0, config.stop.grace_seconds - (loop.time() - begun)))
-        log.info("stopped")
         return 0
     finally:
         await http.stop()

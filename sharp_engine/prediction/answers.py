@@ -51,8 +51,9 @@ class Prediction:
     share: float
     """How sure the answer is, in [0, 1]: calibrated in the learned metric, in a vote the share of it."""
     distance: float
-    """Distance to the class's nearest memory: in the learned metric to be compared within one learner only, in a vote
-    squared, in [0, 2]. The class that is answered is the one of the least distance, but for a vote of several."""
+    """Distance to the class that is answered; no other class is nearer. In the learned metric to be compared within one
+    learner only. In a vote squared and in [0, 2]: to the class's nearest memory, and for a class that did worse never
+    less than for one that did better."""
     novelty: float | None
     """How far outside everything learned the example lies, in [0, 1]: absent if not asked for."""
     top: tuple[ClassVote, ...]

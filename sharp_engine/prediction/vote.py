@@ -107,7 +107,8 @@ class VotePredictor(Predictor):
             order = scores.topk(max(top, 1), dim=1).indices
             share = torch.softmax(scores / _SHARE_TEMPERATURE, dim=1).gather(1, order)
         classes, shares = order.cpu().numpy(), share.cpu().numpy()  # (n, at least top)
-        distances = _distance(best.gather(1, order)).cpu().numpy()
+        # No class is nearer than one that did better: a distance beside a label must not speak against it.
+        distances = _distance(best.gather(1, order)).cummax(1).values.cpu().numpy()
         answer = {"winner": classes[:, 0], "share": shares[:, 0], "distance": distances[:, 0]}
         answer |= {"top": classes[:, :top], "top_share": shares[:, :top], "top_distance": distances[:, :top]}
         answer |= {"memory": near_class[:, :memories].cpu().numpy()}

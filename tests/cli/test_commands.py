@@ -52,7 +52,7 @@ def test_learning_writes_a_line_per_episode_and_a_summary_for_programs(sharp: Sh
 def test_data_that_cannot_be_sent_makes_no_learner(sharp: Sharp, server: FakeServer, tmp_path: Path) -> None:
     np.savez(tmp_path / "bad.npz", x=np.full((4, 2), np.nan), y=np.zeros(4, int))
     done = sharp("learn", str(tmp_path / "bad.npz"))
-    assert done.code == 1 and "example 0 holds a NaN" in done.err and not server.learners
+    assert done.code == 1 and "bad.npz[0]: holds a NaN" in done.err and not server.learners
 
 
 def test_automatic_boundaries_leave_the_cuts_to_the_server(sharp: Sharp, server: FakeServer) -> None:
@@ -165,13 +165,13 @@ def test_a_forgotten_class_is_gone(taught: Sharp, server: FakeServer) -> None:
     shown_json = taught("class", "forget", "setosa", "--json").json()
     assert shown_json["ltm_entries"] == 1 and len(shown_json["snapshots_holding"]) == 1
     assert "setosa" not in server.learners["iris"].classes
-    assert "deleted" in taught("class", "forget", "virginica", "--delete-snapshots").out
-    assert taught("class", "forget", "rose").code == 1
+    assert "deleted" in taught("class", "forget", "virginica", "--delete-snapshots", "--yes").out
+    assert taught("class", "forget", "rose", "--yes").code == 1
 
 
 def test_classes_that_are_integers_are_forgotten_as_integers(sharp: Sharp, server: FakeServer) -> None:
     sharp("learn", "digits", "--part", "test")
-    assert sharp("class", "forget", "3").code == 0 and 3 not in server.learners["digits"].classes
+    assert sharp("class", "forget", "3", "--yes").code == 0 and 3 not in server.learners["digits"].classes
     assert sharp("class", "forget", "4", "--json").json()["label"] == 4
     assert sharp("class", "forget", "three").code == 2
 
@@ -276,7 +276,7 @@ def test_bad_usage_ends_with_2_and_no_traceback(words: tuple[str, ...], sharp: S
     ("words", "said"),
     [
         (("learner", "show", "nobody"), "there is no learner 'nobody'"),
-        (("predict", "/no/such/file.png", "-l", "iris"), "No such file or directory: /no/such/file.png"),
+        (("predict", "/no/such/file.png", "-l", "iris"), "/no/such/file.png: no such file or directory"),
         (("snapshot", "import", "/no/such/file", "-l", "iris"), "No such file or directory"),
         (("learn", "iris", "-l", "bad name"), "is no name for a learner"),
         (("learn", "/no/such.npz"), "No such file or directory"),

@@ -100,8 +100,8 @@ def test_learning_shows_what_is_sent_durable_and_learned_and_how_far_each_episod
     lines = console.export_text().splitlines()
     assert [line.split("  ")[-1].strip() for line in lines[1:4]] == ["100 of 200", "80 of 200", "40 of 200"]
     assert "pets" in lines[0] and "s/1" in lines[0] and "resumed 1 ×" in lines[0]
-    assert "episode 1/2" in lines[4] and "version 7 · loss 0.500 · 40 examples" in lines[4]
-    assert "episode 2/2" in lines[5] and "phase 2 of 3 · loss 0.250 · 1,234 /s · 1:15 left" in lines[5]
+    assert "episode 1 (1/2)" in lines[4] and "version 7 · loss 0.500 · 40 examples" in lines[4]
+    assert "episode 2 (2/2)" in lines[5] and "phase 2 of 3 · loss 0.250 · 1,234 /s · 1:15 left" in lines[5]
 
 
 def test_progress_is_no_line_of_its_own() -> None:

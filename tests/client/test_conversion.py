@@ -168,7 +168,7 @@ def test_pil_images_of_any_mode_become_png(mode: str) -> None:
 def test_a_file_that_is_no_image_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("hello")
-    with pytest.raises(sharp_client.ImageMalformedError, match=r"notes\.txt is neither a PNG nor a JPEG"):
+    with pytest.raises(sharp_client.ImageMalformedError, match=r"notes\.txt is no PNG, JPEG, WebP or BMP"):
         _inputs.to_examples([file])
 
 

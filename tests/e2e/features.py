@@ -92,6 +92,7 @@ def learning(sharp: Client, wire: Recorder, folder: Path) -> None:
     with pets.learn(stream_id="one") as stream:
         stream.send(*data("e"))
         stream.flush(WAIT)
+    pets.predict(x[:1], min_examples=100, timeout=WAIT)  # what is open counts a moment after it is durable
     pets.get()
 
 

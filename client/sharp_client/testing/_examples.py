@@ -21,6 +21,7 @@ from .._reasons import (
     ShapeMismatchError,
     TensorSizeMismatchError,
     TooManyExamplesError,
+    ValuesOutOfRangeError,
 )
 from ._refusals import refuse
 
@@ -28,16 +29,18 @@ if TYPE_CHECKING:
     from ._learner import FakeLearner
 
 Array = np.ndarray[Any, np.dtype[Any]]
+LARGEST_VALUE = 20.0
+"""Of a float image, as by a server for a learner without a normalisation of its own."""
 _DTYPES: dict[int, Any] = {tensor_pb2.DTYPE_UINT8: np.uint8, tensor_pb2.DTYPE_FLOAT32: np.dtype("<f4")}
 
 
-def read_examples(inputs: tensor_pb2.Inputs, expected: list[int], limit: int) -> Array:
+def read_examples(inputs: tensor_pb2.Inputs, expected: list[int], limit: int, resize: bool = False) -> Array:
     """Decode the examples as float64 in the learner's shape (n, …)."""
     kind = inputs.WhichOneof("kind")
     if kind == "tensor":
         x = _read_tensor(inputs.tensor)
     elif kind == "images":
-        x = _read_images(inputs.images, expected)
+        x = _read_images(inputs.images, expected, resize or inputs.images.resize)
     else:
         raise refuse(FieldInvalidError, "inputs are missing", field="inputs")
     if expected and list(x.shape[1:]) != list(expected):
@@ -52,7 +55,7 @@ def read_labelled(
     inputs: tensor_pb2.Inputs, labels: label_pb2.Labels, learner: FakeLearner, limit: int
 ) -> tuple[Array, list[Label], label_pb2.LabelKind.ValueType]:
     """Decode examples with their labels, and the kind of these."""
-    x = read_examples(inputs, learner.input_shape, limit)
+    x = read_examples(inputs, learner.input_shape, limit, learner.resize)
     y = decode_labels(labels)
     kind = label_pb2.LABEL_KIND_TEXT if labels.HasField("texts") else label_pb2.LABEL_KIND_INTEGER
     if len(y) != len(x):
@@ -77,10 +80,15 @@ def _read_tensor(tensor: tensor_pb2.Tensor) -> Array:
     finite = np.isfinite(x.reshape(len(x), -1)).all(axis=1)
     if not finite.all():
         raise refuse(NonFiniteValuesError, "a value is not finite", example=int(np.argmin(finite)))
+    large = np.abs(x.reshape(len(x), -1)).max(axis=1) > LARGEST_VALUE
+    if x.ndim == 4 and large.any():
+        raise refuse(
+            ValuesOutOfRangeError, "float images must be scaled", example=int(np.argmax(large)), highest=x.max()
+        )
     return x
 
 
-def _read_images(encoded: tensor_pb2.EncodedImages, expected: list[int]) -> Array:
+def _read_images(encoded: tensor_pb2.EncodedImages, expected: list[int], resize: bool) -> Array:
     from PIL import Image  # only where a test sends image files
 
     images: list[Array] = []
@@ -91,11 +99,16 @@ def _read_images(encoded: tensor_pb2.EncodedImages, expected: list[int]) -> Arra
             image = image.convert("L" if grey else "RGB")
         except Exception:
             raise refuse(ImageMalformedError, f"image {index} can't be read", example=index) from None
-        if encoded.resize and (images or len(expected) == 3):
+        if resize and (images or len(expected) == 3):
             height, width = expected[1:] if len(expected) == 3 else images[0].shape[1:]
             image = image.resize((width, height), Image.Resampling.BILINEAR)
+        size = tuple(expected[1:]) if len(expected) == 3 else images[0].shape[1:] if images else image.size[::-1]
+        if image.size[::-1] != size:
+            wanted, found = (f"{height}×{width}" for height, width in (size, image.size[::-1]))
+            problem = f"image {index} is {found}, expected {wanted}; with resize it is scaled"
+            raise refuse(ShapeMismatchError, problem, expected=wanted, found=found, example=index)
         pixels = np.asarray(image, dtype=np.float64) / 255
         images.append(pixels[None] if grey else pixels.transpose(2, 0, 1))
-    if not images or len({image.shape for image in images}) != 1:
-        raise refuse(ShapeMismatchError, "images must be of one size, at least one", found=len(images))
+    if not images:
+        raise refuse(FieldInvalidError, "there are no images", field="inputs.images.images")
     return np.stack(images)

@@ -14,7 +14,7 @@ import numpy as np
 from sharp.v1 import episode_pb2, label_pb2, learner_pb2, learning_pb2, parked_pb2, snapshot_pb2, statistics_pb2
 
 from .._labels import Label, encode_label, encode_labels
-from .._reasons import NothingLearnedError, SnapshotMalformedError
+from .._reasons import LearnerExistsError, NothingLearnedError, SnapshotMalformedError
 from ._lessons import Lesson, Taught
 from ._refusals import refuse
 
@@ -72,6 +72,13 @@ def _add(classes: dict[Label, KnownClass], x: Array, y: list[Label], episode: in
         classes[label] = KnownClass(mean.tolist(), total, episode)
 
 
+def check_agrees(learner: FakeLearner, config: learner_pb2.LearnerConfig) -> None:
+    """Refuse a configuration that asks for another learner than the one that is there."""
+    other = {key for key, value in config.overrides.items() if learner.config.overrides.get(key) != value}
+    if other or (config.input_shape and learner.input_shape and list(config.input_shape) != learner.input_shape):
+        raise refuse(LearnerExistsError, f"the learner {learner.name!r} has other settings", learner=learner.name)
+
+
 class FakeLearner:
     """One learner. Episodes are learned the moment they are closed."""
 
@@ -95,6 +102,16 @@ class FakeLearner:
         """By request id."""
         self.met: set[Label] = set()
         self.examples_durable = 0
+
+    @property
+    def resize(self) -> bool:
+        """Whether images of another size are resized without being asked to."""
+        return self.config.overrides.get("architecture.resize") == "true"
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing ever came of it."""
+        return not self.label_kind and not self.classes
 
     def close_episode(
         self, stream: FakeStream, last_sequence: int, closed_by: episode_pb2.ClosedBy.ValueType

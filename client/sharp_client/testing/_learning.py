@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sharp.v1 import episode_pb2, learner_pb2, learning_pb2
+from sharp.v1 import episode_pb2, learning_pb2
 
-from .._errors import UnavailableError
+from .._errors import InvalidArgumentError, UnavailableError
 from .._reasons import (
     BoundariesMismatchError,
     FieldInvalidError,
@@ -16,7 +16,7 @@ from .._reasons import (
     UnexpectedMessageError,
 )
 from ._examples import read_labelled
-from ._learner import Episode, FakeLearner, FakeStream
+from ._learner import Episode, FakeLearner, FakeStream, check_agrees
 from ._refusals import refuse
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class LearnCall:
         self._server = server
         self._learner: FakeLearner | None = None
         self._stream: FakeStream | None = None
+        self._made = False
 
     def handle(self, request: learning_pb2.LearnRequest) -> list[learning_pb2.LearnResponse]:
         """Handle one message; raises what ends the call."""
@@ -49,7 +50,7 @@ class LearnCall:
         if kind == "open":
             answers = self._open(request.open)
         else:
-            answers = self._take(request)
+            answers = self._take_or_unmake(request)
         if fault == "answer lost":
             raise UnavailableError("the connection was lost", code="UNAVAILABLE", retryable=True)
         self._server.changed()
@@ -60,7 +61,10 @@ class LearnCall:
         if learner is None:
             if not opening.create_if_missing:
                 raise refuse(LearnerNotFoundError, f"no learner {opening.learner!r}", learner=opening.learner)
-            learner = self._server.create(opening.learner, learner_pb2.LearnerConfig())
+            learner = self._server.create(opening.learner, opening.config)
+            self._made = True
+        elif opening.create_if_missing:
+            check_agrees(learner, opening.config)
         boundaries = opening.boundaries or learning_pb2.BOUNDARIES_EXPLICIT
         stream = learner.streams.setdefault(opening.stream_id, FakeStream(boundaries))
         if stream.boundaries != boundaries:
@@ -100,6 +104,15 @@ class LearnCall:
             examples_durable=self._learner.examples_durable if self._learner is not None else 0,
         )
         return [*_events(events), learning_pb2.LearnResponse(ack=ack)]
+
+    def _take_or_unmake(self, request: learning_pb2.LearnRequest) -> list[learning_pb2.LearnResponse]:
+        """Take a request; a learner that was made for a call that comes to nothing goes with it."""
+        try:
+            return self._take(request)
+        except InvalidArgumentError:
+            if self._made and self._learner is not None and self._learner.untouched:
+                self._server.learners.pop(self._learner.name, None)
+            raise
 
     def _take(self, request: learning_pb2.LearnRequest) -> list[learning_pb2.LearnResponse]:
         learner, stream = self._learner, self._stream

@@ -11,6 +11,7 @@ import numpy as np
 from sharp.v1 import label_pb2, learner_pb2, learning_pb2
 
 from .._batching import check_id
+from .._errors import SharpError
 from .._labels import Label, encode_labels
 from .._reasons import EpisodeNeededError, LearnerNotFoundError, MetricNeededError, RequestIdUsedError
 from ._examples import Array, read_labelled
@@ -43,13 +44,22 @@ class Taught:
 
 
 def teach(server: FakeServer, request: learning_pb2.TeachRequest) -> learning_pb2.TeachResponse:
-    """Take a lesson, or answer for one that was taken before."""
+    """Take a lesson, or answer for one that was taken before. A learner made for one that is refused goes with it."""
     check_id(request.request_id, "a lesson")
     learner = server.learners.get(request.learner)
-    if learner is None:
-        if not request.create_if_missing:
-            raise refuse(LearnerNotFoundError, f"there is no learner {request.learner!r}", learner=request.learner)
-        learner = server.create(request.learner, learner_pb2.LearnerConfig())
+    if learner is not None:
+        return _teach(learner, request)
+    if not request.create_if_missing:
+        raise refuse(LearnerNotFoundError, f"there is no learner {request.learner!r}", learner=request.learner)
+    learner = server.create(request.learner, learner_pb2.LearnerConfig())
+    try:
+        return _teach(learner, request)
+    except SharpError:
+        del server.learners[request.learner]
+        raise
+
+
+def _teach(learner: FakeLearner, request: learning_pb2.TeachRequest) -> learning_pb2.TeachResponse:
     if not learner.has_metric():
         raise refuse(MetricNeededError, "the learner has no learned metric")
     x, y, kind = read_labelled(request.inputs, request.labels, learner, LESSON_EXAMPLES)

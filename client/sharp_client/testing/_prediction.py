@@ -40,7 +40,7 @@ def predict(
             known=learner.examples_durable,
         )
     learner.require_classes()
-    x = read_examples(request.inputs, learner.input_shape, batch_examples_limit)
+    x = read_examples(request.inputs, learner.input_shape, batch_examples_limit, learner.resize)
     labels, distances = learner.distances(x)
     votes = np.exp(-8 * distances)
     shares = votes / votes.sum(axis=1, keepdims=True)
@@ -55,6 +55,7 @@ def predict(
         model_version=learner.model_version,
         episodes_learned=learner.episodes_learned,
         examples_beyond_version=learner.examples_beyond_version(),
+        learner="" if request.learner else learner.name,
     )
     if request.top_k or request.nearest_memories:
         known = learner.known()

@@ -92,7 +92,7 @@ class FakeServer(AdminMethods):
                     self.changed()
                     return answer
                 if method == "Predict":
-                    return predict(self.find(request.learner), request, self.batch_examples_limit)
+                    return predict(self.named_or_only(request.learner), request, self.batch_examples_limit)
                 answer = getattr(self, f"do_{method}")(request)
             except SharpError as error:
                 learner = getattr(request, "learner", "")
@@ -169,6 +169,14 @@ class FakeServer(AdminMethods):
             raise refuse(LearnerNotFoundError, f"there is no learner {name!r}", learner=name)
         return self.learners[name]
 
+    def named_or_only(self, name: str) -> FakeLearner:
+        """Find a learner, or, where none is named, the only one."""
+        if not name and len(self.learners) != 1:
+            known = ", ".join(sorted(self.learners))
+            problem = f"there are several learners, name one of them: {known}" if known else "there is no learner yet"
+            raise refuse(LearnerNotFoundError, problem)
+        return self.find(name or next(iter(self.learners)))
+
     def create(self, name: str, config: learner_pb2.LearnerConfig) -> FakeLearner:
         """Create a learner."""
         if name in self.learners:
@@ -186,7 +194,7 @@ class FakeServer(AdminMethods):
     def _predict_one(self, question: prediction_pb2.PredictStreamRequest) -> list[prediction_pb2.PredictStreamResponse]:
         request = question.request
         try:
-            answer = predict(self.find(request.learner), request, self.batch_examples_limit)
+            answer = predict(self.named_or_only(request.learner), request, self.batch_examples_limit)
             return [prediction_pb2.PredictStreamResponse(id=question.id, response=answer)]
         except SharpError as error:
             import grpc

@@ -151,6 +151,7 @@ class GRPCInferenceServiceServicer:
         FAILED_PRECONDITION NOTHING_LEARNED: the learner knows no class yet.
         INVALID_ARGUMENT FIELD_INVALID: not one input, not one raw content for it, or an unknown output.
         INVALID_ARGUMENT SHAPE_MISMATCH, DTYPE_UNSUPPORTED, TENSOR_SIZE_MISMATCH, NON_FINITE_VALUES: the input.
+        INVALID_ARGUMENT VALUES_OUT_OF_RANGE: float images that are not scaled.
         INVALID_ARGUMENT IMAGE_MALFORMED, IMAGE_TOO_LARGE: an encoded image.
         UNIMPLEMENTED FEATURE_UNSUPPORTED: typed contents, shared memory, sequences.
         RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES: split the request.

@@ -84,7 +84,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     LABEL_INVALID: _ErrorReason.ValueType  # 30
     """A text label that is empty or too long. {example: index of the first such example, limit}"""
     IMAGE_MALFORMED: _ErrorReason.ValueType  # 31
-    """Neither a PNG nor a JPEG, or a damaged one. {example}"""
+    """No PNG, JPEG, WebP or BMP, or a damaged one. {example}"""
     IMAGE_TOO_LARGE: _ErrorReason.ValueType  # 32
     """An image with more pixels than are decoded. {example, pixels, limit}"""
     SNAPSHOT_MALFORMED: _ErrorReason.ValueType  # 33
@@ -93,6 +93,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The bytes that arrived do not have the SHA-256 that was announced. {expected, found}"""
     PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 35
     """The page token is not one that this list gave out."""
+    VALUES_OUT_OF_RANGE: _ErrorReason.ValueType  # 36
+    """Float images with values that no scaled picture has: pixels of 0 to 255 go as UINT8, or divided by 255.
+    {example: index of the first such example, lowest, highest}
+    """
     NOTHING_LEARNED: _ErrorReason.ValueType  # 40
     """The learner knows no class yet, or no longer, so there is nothing to predict or to save."""
     BACKBONE_NEEDED: _ErrorReason.ValueType  # 41
@@ -210,7 +214,7 @@ LABEL_KIND_MISMATCH: ErrorReason.ValueType  # 29
 LABEL_INVALID: ErrorReason.ValueType  # 30
 """A text label that is empty or too long. {example: index of the first such example, limit}"""
 IMAGE_MALFORMED: ErrorReason.ValueType  # 31
-"""Neither a PNG nor a JPEG, or a damaged one. {example}"""
+"""No PNG, JPEG, WebP or BMP, or a damaged one. {example}"""
 IMAGE_TOO_LARGE: ErrorReason.ValueType  # 32
 """An image with more pixels than are decoded. {example, pixels, limit}"""
 SNAPSHOT_MALFORMED: ErrorReason.ValueType  # 33
@@ -219,6 +223,10 @@ CHECKSUM_MISMATCH: ErrorReason.ValueType  # 34
 """The bytes that arrived do not have the SHA-256 that was announced. {expected, found}"""
 PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 35
 """The page token is not one that this list gave out."""
+VALUES_OUT_OF_RANGE: ErrorReason.ValueType  # 36
+"""Float images with values that no scaled picture has: pixels of 0 to 255 go as UINT8, or divided by 255.
+{example: index of the first such example, lowest, highest}
+"""
 NOTHING_LEARNED: ErrorReason.ValueType  # 40
 """The learner knows no class yet, or no longer, so there is nothing to predict or to save."""
 BACKBONE_NEEDED: ErrorReason.ValueType  # 41

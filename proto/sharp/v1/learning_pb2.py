@@ -24,38 +24,39 @@ _sym_db = _symbol_database.Default()
 
 from sharp.v1 import episode_pb2 as sharp_dot_v1_dot_episode__pb2
 from sharp.v1 import label_pb2 as sharp_dot_v1_dot_label__pb2
+from sharp.v1 import learner_pb2 as sharp_dot_v1_dot_learner__pb2
 from sharp.v1 import tensor_pb2 as sharp_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17sharp/v1/learning.proto\x12\x08sharp.v1\x1a\x16sharp/v1/episode.proto\x1a\x14sharp/v1/label.proto\x1a\x15sharp/v1/tensor.proto\"\x88\x01\n\x0cLearnRequest\x12\x1e\n\x04open\x18\x01 \x01(\x0b\x32\x0e.sharp.v1.OpenH\x00\x12 \n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x0f.sharp.v1.BatchH\x00\x12+\n\x0b\x65nd_episode\x18\x03 \x01(\x0b\x32\x14.sharp.v1.EndEpisodeH\x00\x42\t\n\x07message\"\x85\x01\n\rLearnResponse\x12\"\n\x06opened\x18\x01 \x01(\x0b\x32\x10.sharp.v1.OpenedH\x00\x12\x1c\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\r.sharp.v1.AckH\x00\x12\'\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x16.sharp.v1.EpisodeEventH\x00\x42\t\n\x07message\"\xdb\x01\n\x04Open\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x11\n\tstream_id\x18\x02 \x01(\t\x12(\n\nboundaries\x18\x03 \x01(\x0e\x32\x14.sharp.v1.Boundaries\x12,\n\x0c\x62\x61\x63kpressure\x18\x04 \x01(\x0e\x32\x16.sharp.v1.Backpressure\x12\x19\n\x11\x63reate_if_missing\x18\x05 \x01(\x08\x12\"\n\x15replay_after_sequence\x18\x06 \x01(\x04H\x00\x88\x01\x01\x42\x18\n\x16_replay_after_sequence\"\xc5\x02\n\x06Opened\x12\x13\n\x0blearner_uid\x18\x01 \x01(\t\x12\x1d\n\x15last_durable_sequence\x18\x02 \x01(\x04\x12\x15\n\ropen_examples\x18\x03 \x01(\x04\x12(\n\nboundaries\x18\x04 \x01(\x0e\x32\x14.sharp.v1.Boundaries\x12\x15\n\rmodel_version\x18\x05 \x01(\x04\x12\x13\n\x0binput_shape\x18\x06 \x03(\r\x12\'\n\nlabel_kind\x18\x07 \x01(\x0e\x32\x13.sharp.v1.LabelKind\x12\x17\n\x0funlearned_bytes\x18\x08 \x01(\x04\x12\x1d\n\x15unlearned_bytes_limit\x18\t \x01(\x04\x12\x1b\n\x13message_bytes_limit\x18\n \x01(\x04\x12\x1c\n\x14\x62\x61tch_examples_limit\x18\x0b \x01(\r\"]\n\x05\x42\x61tch\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12 \n\x06inputs\x18\x02 \x01(\x0b\x32\x10.sharp.v1.Inputs\x12 \n\x06labels\x18\x03 \x01(\x0b\x32\x10.sharp.v1.Labels\"\x1e\n\nEndEpisode\x12\x10\n\x08sequence\x18\x01 \x01(\x04\"{\n\x03\x41\x63k\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x17\n\x0funlearned_bytes\x18\x02 \x01(\x04\x12\x13\n\x0b\x65mpty_marks\x18\x03 \x03(\x04\x12\x18\n\x10\x65xamples_durable\x18\x04 \x01(\x04\x12\x1a\n\x12uncounted_examples\x18\x05 \x01(\x04\"\x92\x01\n\x0cTeachRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12 \n\x06inputs\x18\x03 \x01(\x0b\x32\x10.sharp.v1.Inputs\x12 \n\x06labels\x18\x04 \x01(\x0b\x32\x10.sharp.v1.Labels\x12\x19\n\x11\x63reate_if_missing\x18\x05 \x01(\x08\"\xc1\x01\n\rTeachResponse\x12\x15\n\rmodel_version\x18\x01 \x01(\x04\x12\x1f\n\x17\x65xamples_beyond_version\x18\x02 \x01(\x04\x12\x16\n\x0e\x65xamples_known\x18\x03 \x01(\x04\x12\x10\n\x08\x65xamples\x18\x04 \x01(\r\x12%\n\x0bnew_classes\x18\x05 \x01(\x0b\x32\x10.sharp.v1.Labels\x12\x13\n\x0b\x63orrections\x18\x06 \x01(\r\x12\x12\n\nrepetition\x18\x07 \x01(\x08*[\n\nBoundaries\x12\x1a\n\x16\x42OUNDARIES_UNSPECIFIED\x10\x00\x12\x17\n\x13\x42OUNDARIES_EXPLICIT\x10\x01\x12\x18\n\x14\x42OUNDARIES_AUTOMATIC\x10\x02*[\n\x0c\x42\x61\x63kpressure\x12\x1c\n\x18\x42\x41\x43KPRESSURE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x42\x41\x43KPRESSURE_BLOCK\x10\x01\x12\x15\n\x11\x42\x41\x43KPRESSURE_FAIL\x10\x02\x32\x82\x01\n\x08Learning\x12<\n\x05Learn\x12\x16.sharp.v1.LearnRequest\x1a\x17.sharp.v1.LearnResponse(\x01\x30\x01\x12\x38\n\x05Teach\x12\x16.sharp.v1.TeachRequest\x1a\x17.sharp.v1.TeachResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17sharp/v1/learning.proto\x12\x08sharp.v1\x1a\x16sharp/v1/episode.proto\x1a\x14sharp/v1/label.proto\x1a\x16sharp/v1/learner.proto\x1a\x15sharp/v1/tensor.proto\"\x88\x01\n\x0cLearnRequest\x12\x1e\n\x04open\x18\x01 \x01(\x0b\x32\x0e.sharp.v1.OpenH\x00\x12 \n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x0f.sharp.v1.BatchH\x00\x12+\n\x0b\x65nd_episode\x18\x03 \x01(\x0b\x32\x14.sharp.v1.EndEpisodeH\x00\x42\t\n\x07message\"\x85\x01\n\rLearnResponse\x12\"\n\x06opened\x18\x01 \x01(\x0b\x32\x10.sharp.v1.OpenedH\x00\x12\x1c\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\r.sharp.v1.AckH\x00\x12\'\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x16.sharp.v1.EpisodeEventH\x00\x42\t\n\x07message\"\x84\x02\n\x04Open\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x11\n\tstream_id\x18\x02 \x01(\t\x12(\n\nboundaries\x18\x03 \x01(\x0e\x32\x14.sharp.v1.Boundaries\x12,\n\x0c\x62\x61\x63kpressure\x18\x04 \x01(\x0e\x32\x16.sharp.v1.Backpressure\x12\x19\n\x11\x63reate_if_missing\x18\x05 \x01(\x08\x12\"\n\x15replay_after_sequence\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\'\n\x06\x63onfig\x18\x14 \x01(\x0b\x32\x17.sharp.v1.LearnerConfigB\x18\n\x16_replay_after_sequence\"\xc5\x02\n\x06Opened\x12\x13\n\x0blearner_uid\x18\x01 \x01(\t\x12\x1d\n\x15last_durable_sequence\x18\x02 \x01(\x04\x12\x15\n\ropen_examples\x18\x03 \x01(\x04\x12(\n\nboundaries\x18\x04 \x01(\x0e\x32\x14.sharp.v1.Boundaries\x12\x15\n\rmodel_version\x18\x05 \x01(\x04\x12\x13\n\x0binput_shape\x18\x06 \x03(\r\x12\'\n\nlabel_kind\x18\x07 \x01(\x0e\x32\x13.sharp.v1.LabelKind\x12\x17\n\x0funlearned_bytes\x18\x08 \x01(\x04\x12\x1d\n\x15unlearned_bytes_limit\x18\t \x01(\x04\x12\x1b\n\x13message_bytes_limit\x18\n \x01(\x04\x12\x1c\n\x14\x62\x61tch_examples_limit\x18\x0b \x01(\r\"]\n\x05\x42\x61tch\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12 \n\x06inputs\x18\x02 \x01(\x0b\x32\x10.sharp.v1.Inputs\x12 \n\x06labels\x18\x03 \x01(\x0b\x32\x10.sharp.v1.Labels\"\x1e\n\nEndEpisode\x12\x10\n\x08sequence\x18\x01 \x01(\x04\"{\n\x03\x41\x63k\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x17\n\x0funlearned_bytes\x18\x02 \x01(\x04\x12\x13\n\x0b\x65mpty_marks\x18\x03 \x03(\x04\x12\x18\n\x10\x65xamples_durable\x18\x04 \x01(\x04\x12\x1a\n\x12uncounted_examples\x18\x05 \x01(\x04\"\x92\x01\n\x0cTeachRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12 \n\x06inputs\x18\x03 \x01(\x0b\x32\x10.sharp.v1.Inputs\x12 \n\x06labels\x18\x04 \x01(\x0b\x32\x10.sharp.v1.Labels\x12\x19\n\x11\x63reate_if_missing\x18\x05 \x01(\x08\"\xc1\x01\n\rTeachResponse\x12\x15\n\rmodel_version\x18\x01 \x01(\x04\x12\x1f\n\x17\x65xamples_beyond_version\x18\x02 \x01(\x04\x12\x16\n\x0e\x65xamples_known\x18\x03 \x01(\x04\x12\x10\n\x08\x65xamples\x18\x04 \x01(\r\x12%\n\x0bnew_classes\x18\x05 \x01(\x0b\x32\x10.sharp.v1.Labels\x12\x13\n\x0b\x63orrections\x18\x06 \x01(\r\x12\x12\n\nrepetition\x18\x07 \x01(\x08*[\n\nBoundaries\x12\x1a\n\x16\x42OUNDARIES_UNSPECIFIED\x10\x00\x12\x17\n\x13\x42OUNDARIES_EXPLICIT\x10\x01\x12\x18\n\x14\x42OUNDARIES_AUTOMATIC\x10\x02*[\n\x0c\x42\x61\x63kpressure\x12\x1c\n\x18\x42\x41\x43KPRESSURE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x42\x41\x43KPRESSURE_BLOCK\x10\x01\x12\x15\n\x11\x42\x41\x43KPRESSURE_FAIL\x10\x02\x32\x82\x01\n\x08Learning\x12<\n\x05Learn\x12\x16.sharp.v1.LearnRequest\x1a\x17.sharp.v1.LearnResponse(\x01\x30\x01\x12\x38\n\x05Teach\x12\x16.sharp.v1.TeachRequest\x1a\x17.sharp.v1.TeachResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sharp.v1.learning_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BOUNDARIES']._serialized_start=1528
-  _globals['_BOUNDARIES']._serialized_end=1619
-  _globals['_BACKPRESSURE']._serialized_start=1621
-  _globals['_BACKPRESSURE']._serialized_end=1712
-  _globals['_LEARNREQUEST']._serialized_start=107
-  _globals['_LEARNREQUEST']._serialized_end=243
-  _globals['_LEARNRESPONSE']._serialized_start=246
-  _globals['_LEARNRESPONSE']._serialized_end=379
-  _globals['_OPEN']._serialized_start=382
-  _globals['_OPEN']._serialized_end=601
-  _globals['_OPENED']._serialized_start=604
-  _globals['_OPENED']._serialized_end=929
-  _globals['_BATCH']._serialized_start=931
-  _globals['_BATCH']._serialized_end=1024
-  _globals['_ENDEPISODE']._serialized_start=1026
-  _globals['_ENDEPISODE']._serialized_end=1056
-  _globals['_ACK']._serialized_start=1058
-  _globals['_ACK']._serialized_end=1181
-  _globals['_TEACHREQUEST']._serialized_start=1184
-  _globals['_TEACHREQUEST']._serialized_end=1330
-  _globals['_TEACHRESPONSE']._serialized_start=1333
-  _globals['_TEACHRESPONSE']._serialized_end=1526
-  _globals['_LEARNING']._serialized_start=1715
-  _globals['_LEARNING']._serialized_end=1845
+  _globals['_BOUNDARIES']._serialized_start=1593
+  _globals['_BOUNDARIES']._serialized_end=1684
+  _globals['_BACKPRESSURE']._serialized_start=1686
+  _globals['_BACKPRESSURE']._serialized_end=1777
+  _globals['_LEARNREQUEST']._serialized_start=131
+  _globals['_LEARNREQUEST']._serialized_end=267
+  _globals['_LEARNRESPONSE']._serialized_start=270
+  _globals['_LEARNRESPONSE']._serialized_end=403
+  _globals['_OPEN']._serialized_start=406
+  _globals['_OPEN']._serialized_end=666
+  _globals['_OPENED']._serialized_start=669
+  _globals['_OPENED']._serialized_end=994
+  _globals['_BATCH']._serialized_start=996
+  _globals['_BATCH']._serialized_end=1089
+  _globals['_ENDEPISODE']._serialized_start=1091
+  _globals['_ENDEPISODE']._serialized_end=1121
+  _globals['_ACK']._serialized_start=1123
+  _globals['_ACK']._serialized_end=1246
+  _globals['_TEACHREQUEST']._serialized_start=1249
+  _globals['_TEACHREQUEST']._serialized_end=1395
+  _globals['_TEACHRESPONSE']._serialized_start=1398
+  _globals['_TEACHRESPONSE']._serialized_end=1591
+  _globals['_LEARNING']._serialized_start=1780
+  _globals['_LEARNING']._serialized_end=1910
 # @@protoc_insertion_point(module_scope)

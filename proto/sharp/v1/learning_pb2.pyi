@@ -10,6 +10,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from sharp.v1 import episode_pb2 as _episode_pb2
 from sharp.v1 import label_pb2 as _label_pb2
+from sharp.v1 import learner_pb2 as _learner_pb2
 from sharp.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
 import sys
@@ -162,6 +163,7 @@ class Open(_message.Message):
     BACKPRESSURE_FIELD_NUMBER: _builtins.int
     CREATE_IF_MISSING_FIELD_NUMBER: _builtins.int
     REPLAY_AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
     learner: _builtins.str
     """Name of the learner. Required."""
     stream_id: _builtins.str
@@ -174,7 +176,9 @@ class Open(_message.Message):
     backpressure: Global___Backpressure.ValueType
     """What happens at the byte limit. For this call only."""
     create_if_missing: _builtins.bool
-    """True: if there is no learner of that name, it is created with an empty LearnerConfig. Harmless if there is one."""
+    """True: if there is no learner of that name, it is created, with `config`. Harmless if there is one. A learner that
+    was created by a call whose very first batch is refused is deleted again with it.
+    """
     replay_after_sequence: _builtins.int
     """Asks what became of earlier marks and episodes of this stream. Before anything new, the EpisodeClosed of each
     episode whose last_sequence is greater than this number is sent again, with its latest EpisodeLearned,
@@ -182,6 +186,12 @@ class Open(_message.Message):
     last_durable_sequence with the marks after this number that closed nothing. 0: of the whole stream. Absent: nothing
     is sent again.
     """
+    @_builtins.property
+    def config(self) -> _learner_pb2.LearnerConfig:
+        """How to create the learner, with create_if_missing. Absent: as with an empty LearnerConfig. Where the learner is
+        there already, every setting named here and its input shape must be as they are: ALREADY_EXISTS LEARNER_EXISTS.
+        """
+
     def __init__(
         self,
         *,
@@ -191,10 +201,11 @@ class Open(_message.Message):
         backpressure: Global___Backpressure.ValueType = ...,
         create_if_missing: _builtins.bool = ...,
         replay_after_sequence: _builtins.int | None = ...,
+        config: _learner_pb2.LearnerConfig | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_replay_after_sequence", b"_replay_after_sequence", "replay_after_sequence", b"replay_after_sequence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_replay_after_sequence", b"_replay_after_sequence", "config", b"config", "replay_after_sequence", b"replay_after_sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_replay_after_sequence", b"_replay_after_sequence", "backpressure", b"backpressure", "boundaries", b"boundaries", "create_if_missing", b"create_if_missing", "learner", b"learner", "replay_after_sequence", b"replay_after_sequence", "stream_id", b"stream_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_replay_after_sequence", b"_replay_after_sequence", "backpressure", b"backpressure", "boundaries", b"boundaries", "config", b"config", "create_if_missing", b"create_if_missing", "learner", b"learner", "replay_after_sequence", b"replay_after_sequence", "stream_id", b"stream_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__replay_after_sequence: _TypeAlias = _typing.Literal["replay_after_sequence"]  # noqa: Y015
     _WhichOneofArgType__replay_after_sequence: _TypeAlias = _typing.Literal["_replay_after_sequence", b"_replay_after_sequence"]  # noqa: Y015

@@ -160,10 +160,13 @@ class LearningServicer:
 
         Errors:
         NOT_FOUND LEARNER_NOT_FOUND: no such learner, and create_if_missing is not set; or it was deleted since.
+        ALREADY_EXISTS LEARNER_EXISTS: it is there, and not as Open.config says.
         INVALID_ARGUMENT NAME_INVALID: the learner's name or the stream id.
+        INVALID_ARGUMENT CONFIG_INVALID: Open.config, or it does not fit the first batch.
         INVALID_ARGUMENT FIELD_INVALID: see the fields.
         INVALID_ARGUMENT UNEXPECTED_MESSAGE: the first request is not Open, or a later one is.
         INVALID_ARGUMENT SHAPE_MISMATCH, DTYPE_UNSUPPORTED, TENSOR_SIZE_MISMATCH, NON_FINITE_VALUES: the inputs.
+        INVALID_ARGUMENT VALUES_OUT_OF_RANGE: float images that are not scaled.
         INVALID_ARGUMENT IMAGE_MALFORMED, IMAGE_TOO_LARGE: an encoded image.
         INVALID_ARGUMENT LABEL_COUNT_MISMATCH, LABEL_KIND_MISMATCH, LABEL_INVALID: the labels.
         FAILED_PRECONDITION BACKBONE_NEEDED: large images, and the learner has no backbone.

@@ -28,7 +28,7 @@ from sharp.v1 import label_pb2 as sharp_dot_v1_dot_label__pb2
 from sharp.v1 import tensor_pb2 as sharp_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19sharp/v1/prediction.proto\x12\x08sharp.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15sharp/v1/errors.proto\x1a\x14sharp/v1/label.proto\x1a\x15sharp/v1/tensor.proto\"\xae\x01\n\x0ePredictRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12 \n\x06inputs\x18\x02 \x01(\x0b\x32\x10.sharp.v1.Inputs\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x18\n\x10nearest_memories\x18\x04 \x01(\r\x12\x0f\n\x07novelty\x18\x05 \x01(\x08\x12\x19\n\x11min_model_version\x18\x06 \x01(\x04\x12\x14\n\x0cmin_examples\x18\x07 \x01(\x04\"\xd1\x02\n\x0fPredictResponse\x12 \n\x06labels\x18\x01 \x01(\x0b\x32\x10.sharp.v1.Labels\x12\x13\n\x0bvote_shares\x18\x02 \x03(\x02\x12\x11\n\tdistances\x18\x03 \x03(\x02\x12\x11\n\tnovelties\x18\x04 \x03(\x02\x12)\n\x07\x64\x65tails\x18\x05 \x03(\x0b\x32\x18.sharp.v1.ExampleDetails\x12\x15\n\rmodel_version\x18\x06 \x01(\x04\x12\x18\n\x10\x65pisodes_learned\x18\x07 \x01(\x04\x12\x30\n\rtime_in_queue\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0ftime_in_compute\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1f\n\x17\x65xamples_beyond_version\x18\n \x01(\x04\"k\n\x0e\x45xampleDetails\x12)\n\x0btop_classes\x18\x01 \x03(\x0b\x32\x14.sharp.v1.ClassScore\x12.\n\x10nearest_memories\x18\x02 \x03(\x0b\x32\x14.sharp.v1.NearMemory\"R\n\nClassScore\x12\x1e\n\x05label\x18\x01 \x01(\x0b\x32\x0f.sharp.v1.Label\x12\x12\n\nvote_share\x18\x02 \x01(\x02\x12\x10\n\x08\x64istance\x18\x03 \x01(\x02\"O\n\nNearMemory\x12\x1e\n\x05label\x18\x01 \x01(\x0b\x32\x0f.sharp.v1.Label\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x04\x12\x10\n\x08\x64istance\x18\x03 \x01(\x02\"M\n\x14PredictStreamRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12)\n\x07request\x18\x02 \x01(\x0b\x32\x18.sharp.v1.PredictRequest\"\x82\x01\n\x15PredictStreamResponse\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x08response\x18\x02 \x01(\x0b\x32\x19.sharp.v1.PredictResponseH\x00\x12$\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x11.sharp.v1.FailureH\x00\x42\x08\n\x06result2\xa2\x01\n\nPrediction\x12>\n\x07Predict\x12\x18.sharp.v1.PredictRequest\x1a\x19.sharp.v1.PredictResponse\x12T\n\rPredictStream\x12\x1e.sharp.v1.PredictStreamRequest\x1a\x1f.sharp.v1.PredictStreamResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19sharp/v1/prediction.proto\x12\x08sharp.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15sharp/v1/errors.proto\x1a\x14sharp/v1/label.proto\x1a\x15sharp/v1/tensor.proto\"\xae\x01\n\x0ePredictRequest\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12 \n\x06inputs\x18\x02 \x01(\x0b\x32\x10.sharp.v1.Inputs\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x18\n\x10nearest_memories\x18\x04 \x01(\r\x12\x0f\n\x07novelty\x18\x05 \x01(\x08\x12\x19\n\x11min_model_version\x18\x06 \x01(\x04\x12\x14\n\x0cmin_examples\x18\x07 \x01(\x04\"\xe2\x02\n\x0fPredictResponse\x12 \n\x06labels\x18\x01 \x01(\x0b\x32\x10.sharp.v1.Labels\x12\x13\n\x0bvote_shares\x18\x02 \x03(\x02\x12\x11\n\tdistances\x18\x03 \x03(\x02\x12\x11\n\tnovelties\x18\x04 \x03(\x02\x12)\n\x07\x64\x65tails\x18\x05 \x03(\x0b\x32\x18.sharp.v1.ExampleDetails\x12\x15\n\rmodel_version\x18\x06 \x01(\x04\x12\x18\n\x10\x65pisodes_learned\x18\x07 \x01(\x04\x12\x30\n\rtime_in_queue\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0ftime_in_compute\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1f\n\x17\x65xamples_beyond_version\x18\n \x01(\x04\x12\x0f\n\x07learner\x18\x14 \x01(\t\"k\n\x0e\x45xampleDetails\x12)\n\x0btop_classes\x18\x01 \x03(\x0b\x32\x14.sharp.v1.ClassScore\x12.\n\x10nearest_memories\x18\x02 \x03(\x0b\x32\x14.sharp.v1.NearMemory\"R\n\nClassScore\x12\x1e\n\x05label\x18\x01 \x01(\x0b\x32\x0f.sharp.v1.Label\x12\x12\n\nvote_share\x18\x02 \x01(\x02\x12\x10\n\x08\x64istance\x18\x03 \x01(\x02\"O\n\nNearMemory\x12\x1e\n\x05label\x18\x01 \x01(\x0b\x32\x0f.sharp.v1.Label\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x04\x12\x10\n\x08\x64istance\x18\x03 \x01(\x02\"M\n\x14PredictStreamRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12)\n\x07request\x18\x02 \x01(\x0b\x32\x18.sharp.v1.PredictRequest\"\x82\x01\n\x15PredictStreamResponse\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x08response\x18\x02 \x01(\x0b\x32\x19.sharp.v1.PredictResponseH\x00\x12$\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x11.sharp.v1.FailureH\x00\x42\x08\n\x06result2\xa2\x01\n\nPrediction\x12>\n\x07Predict\x12\x18.sharp.v1.PredictRequest\x1a\x19.sharp.v1.PredictResponse\x12T\n\rPredictStream\x12\x1e.sharp.v1.PredictStreamRequest\x1a\x1f.sharp.v1.PredictStreamResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,17 +38,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREDICTREQUEST']._serialized_start=140
   _globals['_PREDICTREQUEST']._serialized_end=314
   _globals['_PREDICTRESPONSE']._serialized_start=317
-  _globals['_PREDICTRESPONSE']._serialized_end=654
-  _globals['_EXAMPLEDETAILS']._serialized_start=656
-  _globals['_EXAMPLEDETAILS']._serialized_end=763
-  _globals['_CLASSSCORE']._serialized_start=765
-  _globals['_CLASSSCORE']._serialized_end=847
-  _globals['_NEARMEMORY']._serialized_start=849
-  _globals['_NEARMEMORY']._serialized_end=928
-  _globals['_PREDICTSTREAMREQUEST']._serialized_start=930
-  _globals['_PREDICTSTREAMREQUEST']._serialized_end=1007
-  _globals['_PREDICTSTREAMRESPONSE']._serialized_start=1010
-  _globals['_PREDICTSTREAMRESPONSE']._serialized_end=1140
-  _globals['_PREDICTION']._serialized_start=1143
-  _globals['_PREDICTION']._serialized_end=1305
+  _globals['_PREDICTRESPONSE']._serialized_end=671
+  _globals['_EXAMPLEDETAILS']._serialized_start=673
+  _globals['_EXAMPLEDETAILS']._serialized_end=780
+  _globals['_CLASSSCORE']._serialized_start=782
+  _globals['_CLASSSCORE']._serialized_end=864
+  _globals['_NEARMEMORY']._serialized_start=866
+  _globals['_NEARMEMORY']._serialized_end=945
+  _globals['_PREDICTSTREAMREQUEST']._serialized_start=947
+  _globals['_PREDICTSTREAMREQUEST']._serialized_end=1024
+  _globals['_PREDICTSTREAMRESPONSE']._serialized_start=1027
+  _globals['_PREDICTSTREAMRESPONSE']._serialized_end=1157
+  _globals['_PREDICTION']._serialized_start=1160
+  _globals['_PREDICTION']._serialized_end=1322
 # @@protoc_insertion_point(module_scope)

@@ -36,7 +36,9 @@ class PredictRequest(_message.Message):
     MIN_MODEL_VERSION_FIELD_NUMBER: _builtins.int
     MIN_EXAMPLES_FIELD_NUMBER: _builtins.int
     learner: _builtins.str
-    """Name of the learner. Required."""
+    """Name of the learner. Empty: the only one that the server has, named in the answer; NOT_FOUND LEARNER_NOT_FOUND if
+    it has none or several.
+    """
     top_k: _builtins.int
     """How many of the best classes to return for each example, best first. 0: none but the label itself.
     More than the learner knows: all it knows. More than the server's limit: RESOURCE_EXHAUSTED TOO_MANY_RESULTS.
@@ -95,12 +97,15 @@ class PredictResponse(_message.Message):
     TIME_IN_QUEUE_FIELD_NUMBER: _builtins.int
     TIME_IN_COMPUTE_FIELD_NUMBER: _builtins.int
     EXAMPLES_BEYOND_VERSION_FIELD_NUMBER: _builtins.int
+    LEARNER_FIELD_NUMBER: _builtins.int
     model_version: _builtins.int
     """The version that answered. 0: none was made yet, everything known was taught since."""
     episodes_learned: _builtins.int
     """Episodes that this version has learned."""
     examples_beyond_version: _builtins.int
     """Examples that the answer knows beyond its version: taught, or come over Learn and counted."""
+    learner: _builtins.str
+    """The learner that answered, where the request names none. Empty: the one of the request."""
     @_builtins.property
     def labels(self) -> _label_pb2.Labels:
         """The label of each example: the class that won the vote of the memories; of a tie, the one with the nearest memory.
@@ -113,8 +118,9 @@ class PredictResponse(_message.Message):
 
     @_builtins.property
     def distances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Squared distance from each example to the nearest memory of its label, between normalised representations masked as
-        that memory is: 0 (the same) to 2 (nothing in common).
+        """Squared distance from each example to its label; no class is nearer. With a learned metric, as by default: along
+        the axes on which classes differ, to be compared within one learner only. Without one: to the nearest memory of the
+        label, between normalised representations masked as that memory is, 0 (the same) to 2 (nothing in common).
         """
 
     @_builtins.property
@@ -148,10 +154,11 @@ class PredictResponse(_message.Message):
         time_in_queue: _duration_pb2.Duration | None = ...,
         time_in_compute: _duration_pb2.Duration | None = ...,
         examples_beyond_version: _builtins.int = ...,
+        learner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "time_in_compute", b"time_in_compute", "time_in_queue", b"time_in_queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "distances", b"distances", "episodes_learned", b"episodes_learned", "examples_beyond_version", b"examples_beyond_version", "labels", b"labels", "model_version", b"model_version", "novelties", b"novelties", "time_in_compute", b"time_in_compute", "time_in_queue", b"time_in_queue", "vote_shares", b"vote_shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "distances", b"distances", "episodes_learned", b"episodes_learned", "examples_beyond_version", b"examples_beyond_version", "labels", b"labels", "learner", b"learner", "model_version", b"model_version", "novelties", b"novelties", "time_in_compute", b"time_in_compute", "time_in_queue", b"time_in_queue", "vote_shares", b"vote_shares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -201,7 +208,7 @@ class ClassScore(_message.Message):
     vote_share: _builtins.float
     """Its share of the vote, 0 to 1."""
     distance: _builtins.float
-    """Squared distance to its nearest memory, as in PredictResponse.distances."""
+    """Squared distance to it, as in PredictResponse.distances; never less than that of a class that did better."""
     @_builtins.property
     def label(self) -> _label_pb2.Label:
         """The class."""

@@ -101,10 +101,11 @@ class PredictionServicer:
         No side effects, idempotent; the same inputs, version and examples known beyond it give the same answer.
 
         Errors:
-        NOT_FOUND LEARNER_NOT_FOUND: no such learner.
+        NOT_FOUND LEARNER_NOT_FOUND: no such learner; or none was named, and there is not exactly one.
         FAILED_PRECONDITION NOTHING_LEARNED: the learner knows no class yet.
         INVALID_ARGUMENT FIELD_INVALID: see the fields.
         INVALID_ARGUMENT SHAPE_MISMATCH, DTYPE_UNSUPPORTED, TENSOR_SIZE_MISMATCH, NON_FINITE_VALUES: the inputs.
+        INVALID_ARGUMENT VALUES_OUT_OF_RANGE: float images that are not scaled.
         INVALID_ARGUMENT IMAGE_MALFORMED, IMAGE_TOO_LARGE: an encoded image.
         RESOURCE_EXHAUSTED TOO_MANY_EXAMPLES, TOO_MANY_RESULTS: the request is over a limit.
         RESOURCE_EXHAUSTED QUEUE_FULL: try again after the delay.

@@ -31,7 +31,9 @@ class _DtypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Dtype.ValueType
     """One unsigned byte, 0 to 255. The learner divides by 255, so it sees 0 to 1."""
     DTYPE_FLOAT32: _Dtype.ValueType  # 2
     """IEEE 754 binary32, little-endian, four bytes. Taken as it is; the presets expect images scaled to 0 to 1.
-    A NaN or an infinity is refused: INVALID_ARGUMENT NON_FINITE_VALUES.
+    A NaN or an infinity is refused: INVALID_ARGUMENT NON_FINITE_VALUES. So are images with values beyond ±20 after the
+    learner's architecture.mean and architecture.std have normalised them, such as pixels of 0 to 255 that nobody
+    divided by 255: INVALID_ARGUMENT VALUES_OUT_OF_RANGE.
     """
 
 class Dtype(_Dtype, metaclass=_DtypeEnumTypeWrapper):
@@ -43,7 +45,9 @@ DTYPE_UINT8: Dtype.ValueType  # 1
 """One unsigned byte, 0 to 255. The learner divides by 255, so it sees 0 to 1."""
 DTYPE_FLOAT32: Dtype.ValueType  # 2
 """IEEE 754 binary32, little-endian, four bytes. Taken as it is; the presets expect images scaled to 0 to 1.
-A NaN or an infinity is refused: INVALID_ARGUMENT NON_FINITE_VALUES.
+A NaN or an infinity is refused: INVALID_ARGUMENT NON_FINITE_VALUES. So are images with values beyond ±20 after the
+learner's architecture.mean and architecture.std have normalised them, such as pixels of 0 to 255 that nobody
+divided by 255: INVALID_ARGUMENT VALUES_OUT_OF_RANGE.
 """
 Global___Dtype: _TypeAlias = Dtype  # noqa: Y015
 
@@ -90,7 +94,8 @@ Global___Tensor: _TypeAlias = Tensor  # noqa: Y015
 
 @_typing.final
 class EncodedImages(_message.Message):
-    """Images as files: PNG or JPEG, recognised by their content. Decoded on the server.
+    """Images as files: PNG, JPEG, WebP or BMP, recognised by their content. Decoded on the server; of an animation, the
+    first image counts.
 
     Each image is converted to the learner's number of channels (grey is repeated, colour is reduced to luma; an alpha
     channel is dropped) and to values of 0 to 255, treated as UINT8. Where the first batch decides the input shape, its
@@ -104,15 +109,16 @@ class EncodedImages(_message.Message):
     RESIZE_FIELD_NUMBER: _builtins.int
     resize: _builtins.bool
     """What to do with an image of another size than the learner's input. True: it is resized (bilinear, with
-    antialiasing, its proportions not kept). False: it is refused, INVALID_ARGUMENT SHAPE_MISMATCH. While the learner's
-    input shape is not known, the first image of the message decides its size.
+    antialiasing, its proportions not kept). False: so it is if the learner's setting "architecture.resize" is true;
+    else it is refused, INVALID_ARGUMENT SHAPE_MISMATCH. While the learner's input shape is not known, the first image
+    of the message decides its size.
     """
     @_builtins.property
     def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """One whole file per example, at least one.
-        Refused: what is neither a PNG nor a JPEG, or breaks off (INVALID_ARGUMENT IMAGE_MALFORMED, the index of the image
-        in the metadata); more pixels than the server's limit, found from the header before anything is decoded
-        (INVALID_ARGUMENT IMAGE_TOO_LARGE).
+        Refused: what is none of these, is damaged or breaks off, and BMPs with run-length encoding (INVALID_ARGUMENT
+        IMAGE_MALFORMED, the index of the image in the metadata); more pixels than the server's limit, found from the
+        header before anything is decoded (INVALID_ARGUMENT IMAGE_TOO_LARGE).
         """
 
     def __init__(

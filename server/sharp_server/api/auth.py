@@ -19,6 +19,7 @@ import hmac
 import logging
 import os
 import ssl
+import stat
 import time
 from pathlib import Path
 
@@ -65,6 +66,7 @@ class Tokens:
         self._stamp = _stamp(path)
         try:
             self._digests = read_tokens(path.read_text())
+            _warn_of_readers(path)
         except OSError as error:
             raise ConfigurationError(f"cannot read the token file {path}: {error.strerror}") from None
         except ValueError as error:
@@ -103,9 +105,15 @@ class Tokens:
         self._stamp = stamp
         try:
             self._digests = read_tokens(self._path.read_text())
+            _warn_of_readers(self._path)
             log.info("the token file was read again: %d tokens", len(self._digests))
         except (OSError, ValueError) as error:
             log.error("the token file changed and can't be used, the tokens stay as they were: %s", error)
+
+
+def _warn_of_readers(path: Path) -> None:
+    if os.stat(path).st_mode & stat.S_IROTH:
+        log.warning("everybody on this machine can read the token file: chmod o-r %s", path)
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

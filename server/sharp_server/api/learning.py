@@ -8,9 +8,10 @@ from typing import Any
 
 import grpc
 
-from sharp.v1 import episode_pb2, learning_pb2_grpc
+from sharp.v1 import episode_pb2, learner_pb2, learning_pb2_grpc
 from sharp.v1 import learning_pb2 as pb
 from sharp_server.api.decode import InputDecoder, labels_of
+from sharp_server.api.errors import CODES
 from sharp_server.config.model import LimitsConfig
 from sharp_server.errors import RpcError
 from sharp_server.ingest.session import LearnSession, SessionTools
@@ -27,6 +28,8 @@ from sharp_server.storage.interface import Storage
 
 _BOUNDARIES = {0: "EXPLICIT", 1: "EXPLICIT", 2: "AUTOMATIC"}
 _MOST_REPLAYED = 1000
+_BAD_REQUEST = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
+"""Codes of what can't be learned as it is, however often it is tried."""
 
 
 class LearningService(learning_pb2_grpc.LearningServicer):
@@ -56,7 +59,7 @@ class LearningService(learning_pb2_grpc.LearningServicer):
             found = first.WhichOneof("message") or "nothing"
             raise RpcError("UNEXPECTED_MESSAGE", "the first message must be open", expected="open", found=found)
         opening = first.open
-        served, session = await self._state.finish(self._open(opening))
+        served, session, made = await self._state.finish(self._open(opening))
         # Here and not in `_open`: a call that was given up while it was opened leaves no session behind.
         other = served.attach(session.stream.id, session)
         if other is not None:
@@ -78,6 +81,10 @@ class LearningService(learning_pb2_grpc.LearningServicer):
                 listening.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await listening
+        except RpcError as refusal:
+            served.detach(session.stream.id, session)
+            await self._state.finish(self._unmake(served, made, refusal))
+            raise
         finally:
             served.detach(session.stream.id, session)
 
@@ -88,11 +95,15 @@ class LearningService(learning_pb2_grpc.LearningServicer):
     async def _teach(self, request: pb.TeachRequest) -> pb.TeachResponse:
         name = learner_name(request.learner, "learner")
         lesson = stream_id(request.request_id, "request_id", "a request id")
-        served = await self._find(name, request.create_if_missing)
-        self._lessons.check(served)
-        examples = await self._decoder.examples(request.inputs, served.input_shape)
-        labels = labels_of(request.labels, served.label_kind, len(examples.x), "labels")
-        taught = await self._lessons.teach(served, lesson, examples, labels)
+        served, made = await self._find(name, request.create_if_missing)
+        try:
+            self._lessons.check(served)
+            examples = await self._decoder.examples(request.inputs, served.input_spec)
+            labels = labels_of(request.labels, served.label_kind, len(examples.x), "labels")
+            taught = await self._lessons.teach(served, lesson, examples, labels)
+        except RpcError as refusal:
+            await self._unmake(served, made, refusal)
+            raise
         return pb.TeachResponse(
             model_version=taught.version,
             examples_beyond_version=taught.examples_beyond_version,
@@ -103,21 +114,28 @@ class LearningService(learning_pb2_grpc.LearningServicer):
             repetition=taught.repetition,
         )
 
-    async def _find(self, name: str, create_if_missing: bool) -> ServedLearner:
-        served = self._registry.find(name)
-        if served is not None:
-            return served
-        if not create_if_missing:
-            raise RpcError("LEARNER_NOT_FOUND", f"there is no learner {name[:80]!r}", learner=name)
-        return await self._lifecycle.create_if_missing(name)
+    async def _find(
+        self, name: str, create_if_missing: bool, config: learner_pb2.LearnerConfig | None = None
+    ) -> tuple[ServedLearner, bool]:
+        """The learner, and whether this call made it."""
+        missing = self._registry.find(name) is None
+        if create_if_missing:
+            return await self._lifecycle.create_if_missing(name, config), missing
+        return self._registry.get(name), False
 
-    async def _open(self, opening: pb.Open) -> tuple[ServedLearner, LearnSession]:
+    async def _unmake(self, served: ServedLearner, made: bool, refusal: RpcError) -> None:
+        """Delete a learner that was made for a call that came to nothing."""
+        if made and served.untouched and CODES[refusal.reason] in _BAD_REQUEST:
+            await self._lifecycle.delete(served)
+
+    async def _open(self, opening: pb.Open) -> tuple[ServedLearner, LearnSession, bool]:
+        """The learner, the stream, and whether this call made the learner."""
         name = learner_name(opening.learner, "open.learner")
         stream_name = stream_id(opening.stream_id, "open.stream_id")
         for field, value in (("boundaries", opening.boundaries), ("backpressure", opening.backpressure)):
             if not 0 <= value <= 2:
                 raise RpcError("FIELD_INVALID", f"unknown {field}", fields=(f"open.{field}",), field=f"open.{field}")
-        served = await self._find(name, opening.create_if_missing)
+        served, missing = await self._find(name, opening.create_if_missing, opening.config)
         boundaries = _BOUNDARIES[opening.boundaries]
         row = await self._storage.open_stream(served.id, stream_name, boundaries)
         if served.deleted:
@@ -127,7 +145,7 @@ class LearningService(learning_pb2_grpc.LearningServicer):
             # What it has under way is written first: only then is the last durable number known.
             before.fail(_taken_over())
             row = await self._storage.open_stream(served.id, stream_name, boundaries)
-        return served, LearnSession(served, row, opening.backpressure == pb.BACKPRESSURE_FAIL, self._tools)
+        return served, LearnSession(served, row, opening.backpressure == pb.BACKPRESSURE_FAIL, self._tools), missing
 
     def _opened(self, served: ServedLearner, session: LearnSession) -> pb.Opened:
         limits = self._limits

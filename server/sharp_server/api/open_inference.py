@@ -103,11 +103,11 @@ class InferenceService(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
         dims = tuple(tensor.shape[:MOST_SIDES])
         if tensor.datatype == "BYTES":
             files = _elements(data, dims, self._limits)
-            return await self._decoder.images(files, False, served.input_shape, at)
+            return await self._decoder.images(files, False, served.input_spec, at)
         if tensor.datatype not in _DTYPES:
             message = "the input must be UINT8, FP32 or BYTES"
             raise RpcError("DTYPE_UNSUPPORTED", message, dtype=tensor.datatype, fields=(f"{at}.datatype",))
-        return await self._decoder.raw(_DTYPES[tensor.datatype], dims, data, served.input_shape, at)
+        return await self._decoder.raw(_DTYPES[tensor.datatype], dims, data, served.input_spec, at)
 
 
 def _invalid(field: str, message: str) -> RpcError:

@@ -36,7 +36,7 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
 
     async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:  # noqa: N802
         """Predict the class of each example."""
-        served = self._registry.get(request.learner)
+        served = self._registry.get(request.learner) if request.learner else self._registry.only()
         limits = self._limits
         top, memories, novelty = request.top_k, request.nearest_memories, request.novelty
         if top > limits.top_k or memories > limits.nearest_memories:
@@ -52,13 +52,16 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
             waited += asyncio.get_running_loop().time() - begun
         if served.model.predictor is None:
             raise nothing_learned(served.model.version)
-        examples = self._decoder.at_once(request.inputs, served.input_shape)
+        examples = self._decoder.at_once(request.inputs, served.input_spec)
         if examples is None:
             begun = asyncio.get_running_loop().time()
-            examples = await self._decoder.examples(request.inputs, served.input_shape)
+            examples = await self._decoder.examples(request.inputs, served.input_spec)
             decoding = asyncio.get_running_loop().time() - begun
         part = await self._batcher.predict(served, examples.x, top, memories, novelty)
-        return _response(part, top, memories, novelty, waited, decoding)
+        response = _response(part, top, memories, novelty, waited, decoding)
+        if not request.learner:
+            response.learner = served.name
+        return response
 
     def _patience(self, context: Any) -> float:
         """How long a call may wait: until a little before its deadline, so that the reason still reaches the client."""

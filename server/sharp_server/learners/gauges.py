@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sharp_engine import LearnerConfig
 from sharp_server.learners.registry import Registry
+from sharp_server.prediction.summary import LayerSummary
 from sharp_server.runtime.metrics import memory_of
 
 _GAUGES = {
@@ -27,6 +29,14 @@ _GAUGES = {
 }
 
 
+def recruits_later(config: LearnerConfig, layer: LayerSummary) -> bool:
+    """Whether a layer without idle units is a problem: not where it is frozen or recruited once, by design, and not
+    where answers come from a learned metric, which needs no units.
+    """
+    once = layer.pretrained or (layer.before_cut and config.training.recruit_before_cut == "first-episode")
+    return not once and not config.metric.enabled
+
+
 class LearnerGauges(Collector):
     """Gauges of the learners, the trainer and the disk."""
 
@@ -41,6 +51,9 @@ class LearnerGauges(Collector):
         """Everything as it is now."""
         gauges = {key: GaugeMetricFamily(f"sharp_{key}", text, labels=["learner"]) for key, text in _GAUGES.items()}
         idle = GaugeMetricFamily("sharp_idle_units", "Idle units left.", labels=["learner", "layer"])
+        needed = GaugeMetricFamily(
+            "sharp_idle_units_needed", "Whether later episodes recruit from the layer.", labels=["learner", "layer"]
+        )
         episodes = GaugeMetricFamily("sharp_episodes", "Episodes by state.", labels=["learner", "state"])
         for served in self._learners:
             waiting, parked, model = served.backlog.waiting(), served.backlog.parked(), served.model
@@ -72,8 +85,10 @@ class LearnerGauges(Collector):
                 episodes.add_metric([served.name, state], count)
             for layer in served.layers:
                 idle.add_metric([served.name, layer.name], layer.idle)
+                needed.add_metric([served.name, layer.name], recruits_later(served.config, layer))
         yield from gauges.values()
         yield idle
+        yield needed
         yield episodes
         memory = GaugeMetricFamily("sharp_memory_bytes", "Memory by process.", labels=["process"])
         memory.add_metric(["front"], memory_of("self"))

@@ -18,7 +18,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from sharp.v1 import learner_pb2
-from sharp_engine import Learner, SharpError, SnapshotError, SnapshotVersionError
+from sharp_engine import Learner, SharpError, SnapshotVersionError
 from sharp_engine.config import from_dict, to_dict
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import RpcError, redact
@@ -124,10 +124,7 @@ class Importing:
 
     def _checked(self, path: Path) -> Learner:
         """The learner in a stranger's file, or the refusal."""
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-        if length > min(_LARGEST_HEADER, path.stat().st_size):
-            raise _malformed("its header is longer than it may be")
+        _check_whole(path)
         try:
             self._look_inside(path)
             learner = Learner.load(path, device=self._config.predictor.device)
@@ -219,14 +216,38 @@ class Importing:
         return await self._snapshots.record(new, target)
 
 
+def _check_whole(path: Path) -> None:
+    """Whether the file begins as a safetensors file does, and is as long as its header says."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        head = file.read(min(length, _LARGEST_HEADER))
+    if not head.startswith(b"{"):
+        raise _malformed("it is no safetensors file at all")
+    if length > _LARGEST_HEADER:
+        raise _malformed("its header is longer than it may be")
+    if len(head) < length:
+        raise _malformed(f"it breaks off within its header, after {size} bytes")
+    try:
+        entries = json.loads(head)
+        content = max((entry["data_offsets"][1] for key, entry in entries.items() if key != "__metadata__"), default=0)
+        whole = 8 + length + int(content)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        raise _malformed("its header can't be read") from None
+    if size < whole:
+        raise _malformed(f"it breaks off: it has {size} bytes of {whole}")
+    if size > whole:
+        raise _malformed(f"it has {size - whole} bytes too many at its end")
+
+
 def _invalid(field: str, message: str) -> RpcError:
     return RpcError("FIELD_INVALID", message, fields=(field,), field=field)
 
 
 def _malformed(defect: str) -> RpcError:
-    return RpcError("SNAPSHOT_MALFORMED", f"not a whole snapshot: {defect}", defect=defect)
+    return RpcError("SNAPSHOT_MALFORMED", f"not a sound snapshot: {defect}", defect=defect)
 
 
 def _without_names(error: BaseException, path: Path) -> str:
     text = redact(error).replace(path.name, "the file")
-    return text if isinstance(error, SnapshotError) else f"{type(error).__name__}: {text}"
+    return text if isinstance(error, SharpError) else f"it can't be read: {text}"

@@ -14,7 +14,7 @@ from sharp_server.errors import RpcError
 from sharp_server.learners.names import learner_name
 from sharp_server.learners.registry import Registry
 from sharp_server.learners.served_learner import ServedLearner
-from sharp_server.learners.settings import engine_config, label_kind
+from sharp_server.learners.settings import check_backbone_works, differences, engine_config, label_kind
 from sharp_server.prediction.batcher import Batcher
 from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
@@ -49,6 +49,8 @@ class Lifecycle:
         """Make a learner from its configuration."""
         learner_name(name, "name")
         made = engine_config(config, self._config)
+        if made.architecture.backbone is not None:  # nobody wants to hear of it when the first episode is learned
+            await asyncio.to_thread(check_backbone_works, made.architecture)
         shape = made.architecture.input_shape
         return await self.create_from(
             name,
@@ -77,15 +79,25 @@ class Lifecycle:
         manifest = Manifest(row.name, row.config.hex(), row.settings, row.created)
         write_manifest(self._folder.of_learner(row.uid), manifest)
 
-    async def create_if_missing(self, name: str) -> ServedLearner:
-        """The learner of that name, made with an empty configuration if there is none."""
-        try:
-            return await self.create(name, learner_pb2.LearnerConfig())
-        except RpcError as refusal:
-            served = self._registry.find(name)
-            if refusal.reason == "LEARNER_EXISTS" and served is not None:
-                return served
-            raise
+    async def create_if_missing(self, name: str, config: learner_pb2.LearnerConfig | None = None) -> ServedLearner:
+        """The learner of that name, made as the configuration says if there is none.
+
+        One that is there already must be as the configuration says, as far as that says anything.
+        """
+        config = config or learner_pb2.LearnerConfig()
+        served = self._registry.find(name)
+        if served is None:
+            try:
+                return await self.create(name, config)
+            except RpcError as refusal:
+                served = self._registry.find(name)
+                if refusal.reason != "LEARNER_EXISTS" or served is None:
+                    raise
+        different = differences(config, served.config, served.input_shape, self._config)
+        if different:
+            message = f"the learner {name!r} is there already, with other settings: {'; '.join(different)}"
+            raise RpcError("LEARNER_EXISTS", message, learner=name)
+        return served
 
     async def delete(self, served: ServedLearner) -> tuple[int, int]:
         """Delete a learner with all it has; returns unlearned examples and snapshots that went with it."""

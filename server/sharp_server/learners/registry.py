@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from sharp_server.errors import RpcError
 from sharp_server.learners.served_learner import ServedLearner
 
+_NAMES_SHOWN = 10
+
 
 class Registry:
     """Who is served; belongs to the event loop."""
@@ -38,3 +40,14 @@ class Registry:
         if served is None:
             raise RpcError("LEARNER_NOT_FOUND", f"there is no learner {name[:80]!r}", learner=name)
         return served
+
+    def only(self) -> ServedLearner:
+        """The one that is meant where none is named, or the refusal."""
+        names = sorted(self._by_name)
+        if not names:
+            raise RpcError("LEARNER_NOT_FOUND", "there is no learner yet")
+        if len(names) > 1:
+            more = ", …" if len(names) > _NAMES_SHOWN else ""
+            message = f"there are several learners, name one of them: {', '.join(names[:_NAMES_SHOWN])}{more}"
+            raise RpcError("LEARNER_NOT_FOUND", message)
+        return self._by_name[names[0]]

@@ -20,6 +20,7 @@ from sharp_server.learners import events
 from sharp_server.learners.backlog import Backlog
 from sharp_server.learners.class_ordinals import ClassOrdinals
 from sharp_server.learners.event_log import EventLog
+from sharp_server.learners.inputs import InputSpec
 from sharp_server.learners.mailbox import Mailbox
 from sharp_server.learners.settings import teaching_refusal
 from sharp_server.learners.version_waiters import VersionWaiters
@@ -60,6 +61,7 @@ class ServedLearner:
         self.files = asyncio.Lock()
         """Held while the serving version is copied, and while a class is forgotten: no copy brings it back."""
         self._input_shape: tuple[int, ...] | None = tuple(json.loads(row.input_shape)) if row.input_shape else None
+        self._input_spec = InputSpec.of(self.config.architecture, self._input_shape)
         self._label_kind = row.label_kind
         self._inputs_durable = row.input_shape is not None and row.label_kind is not None
         self._damaged = row.damaged
@@ -88,6 +90,13 @@ class ServedLearner:
     def input_shape(self) -> tuple[int, ...] | None:
         """Of one example; absent until it is fixed."""
         return self._input_shape
+
+    @property
+    def input_spec(self) -> InputSpec:
+        """What it takes."""
+        if self._input_spec.shape != self._input_shape:
+            self._input_spec = InputSpec.of(self.config.architecture, self._input_shape)
+        return self._input_spec
 
     @property
     def label_kind(self) -> str | None:
@@ -230,6 +239,12 @@ class ServedLearner:
         """A snapshot was found damaged."""
         self._damaged += 1
         self.notify()
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing ever came of it, and nobody is about to change that."""
+        nothing_came = not self._inputs_durable and not self.backlog.bytes and not self.classes.by_ordinal()
+        return nothing_came and not (self._model.version or self._producers or self._changing or self._deleted)
 
     # ---- changes ----------------------------------------------------------------------------------------------------
 

@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import sharp_engine as engine
 from sharp.v1 import label_pb2, learner_pb2
-from sharp_engine.config import BackboneConfig, to_dict
+from sharp_engine.config import ArchitectureConfig, BackboneConfig, to_dict
 from sharp_engine.network.architecture import LARGEST_SMALL_IMAGE, resolve_architecture
+from sharp_engine.network.backbone import build_backbone, feature_shape
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import RpcError, redact
 from sharp_server.learners.inputs import MOST_SIDES, check_shape
@@ -106,7 +109,9 @@ def _weights(key: str, name: Any, server: ServerConfig) -> str:
         if path.is_file():
             return str(path)
     if key == "architecture.pretrained" or "." in name:
-        raise _invalid(key, name, "there is no such file in the server's folder of weights")
+        none_such = f"there is no file {name!r} in the server's folder of weights"
+        no_folder = "the server has no folder of weights: start it with data.weights_folder (--weights-folder)"
+        raise _invalid(key, name, none_such if server.data.weights_folder else no_folder)
     return name
 
 
@@ -155,6 +160,34 @@ def check_backbone(backbone: BackboneConfig) -> None:
 
     if backbone.model not in models.list_models(module=models):
         raise _invalid("architecture.backbone", backbone.model, "torchvision has no such model")
+
+
+def check_backbone_works(architecture: ArchitectureConfig) -> None:
+    """Whether the backbone can be built, with its weights and its layer, and takes the input shape. Takes a while."""
+    assert architecture.backbone is not None
+    device = torch.device("cpu")
+    try:
+        backbone = build_backbone(architecture.backbone, device)
+        if architecture.input_shape is not None:
+            feature_shape(backbone, architecture.input_shape, device)
+    except engine.ConfigError as error:
+        raise _invalid("architecture.backbone", architecture.backbone.model, redact(error)) from None
+    except OSError:  # torchvision's own weights, and no way to them
+        name = architecture.backbone.weights
+        why = f"the weights {redact(name)} can't be downloaded here: put them into the server's folder of weights"
+        raise _invalid("architecture.backbone", name, why) from None
+
+
+def differences(
+    config: learner_pb2.LearnerConfig, there: engine.LearnerConfig, shape: tuple[int, ...] | None, server: ServerConfig
+) -> list[str]:
+    """What a configuration says, and a learner that is there already does otherwise, in words."""
+    wanted, has = shown(engine_config(config, server)), shown(there)
+    found = [f"{key} is {has[key]}, not {wanted[key]}" for key in config.overrides if has.get(key) != wanted.get(key)]
+    if config.input_shape and shape is not None and tuple(config.input_shape) != shape:
+        asked = "×".join(map(str, config.input_shape))
+        found.append(f"its examples are {'×'.join(map(str, shape))}, not {asked}")
+    return found
 
 
 @functools.lru_cache(maxsize=1024)

@@ -32,8 +32,9 @@ log = logging.getLogger(__name__)
 
 _BYTES_AT_ONCE = 4 << 20
 """Of batches read back from the journal."""
-_LESSONS_AT_ONCE = 32
-"""Taught before their predictor is swapped in, where so many wait."""
+_LESSONS_AT_ONCE = 4
+"""Taught before their predictor is swapped in, where so many wait: teaching one makes its predictor all but ready, so
+more would only keep the first of them waiting."""
 _SECONDS_BETWEEN_BATCHES = 1.0
 """A batch is counted this often even if lessons come without a pause."""
 _SECONDS_BETWEEN_SWAPS = 0.2

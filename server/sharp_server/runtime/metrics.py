@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.registry import Collector
 
 _SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -14,6 +14,8 @@ class Metrics:
     """All counters and histograms of one server."""
 
     def __init__(self) -> None:
+        # They would be a series beside every series, to say when it began: with the process, all of them.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
         self.requests = Counter("sharp_requests", "Calls by method and code.", ["method", "code"], registry=registry)
         self.queue_seconds = Histogram(

@@ -119,6 +119,10 @@ def test_learners_without_stable_features_say_what_they_need(server: Server) -> 
     server.create("plain", metric__enabled="false")
     with refused("METRIC_NEEDED"):
         server.lesson("plain", *blobs(CLASSES, each=2))
+    with refused("EPISODE_NEEDED"):
+        server.lesson("new", images, ["a", "b"], create_if_missing=True)
+    with refused("LEARNER_NOT_FOUND"):  # what was made for a lesson that came to nothing is gone
+        server.learner("new")
 
 
 def test_batches_count_before_their_episode_ends_and_predictions_can_wait_for_them(server: Server) -> None:
@@ -310,3 +314,22 @@ def test_versions_do_not_depend_on_when_lessons_were_consolidated(serve: Callabl
         found.append(bits(server, "trees", x))
         server.kill()
     assert found[0] == found[1]
+
+
+def test_lessons_in_the_middle_of_a_flood_overtake_it_in_an_order_that_a_restart_repeats(server: Server) -> None:
+    server.create("trees")
+    probes, _ = blobs([*CLASSES, "elm"], each=5, seed=1)
+    with server.stream("trees") as stream:
+        for i in range(60):
+            stream.send(*blobs(CLASSES, each=20, seed=i))
+            if i % 20 == 10:
+                stream.wait_ack()
+                taught = server.lesson("trees", probes[i % 20 : i % 20 + 1], ["elm"])
+                assert answered(server.predict("trees", probes[i % 20 : i % 20 + 1])) == ["elm"]
+                assert taught.examples_known <= 60 * (i + 1) + taught.examples
+        stream.wait_ack()
+        assert server.predict("trees", probes, min_examples=3603).examples_beyond_version == 3603
+        before = bits(server, "trees", probes)
+    server.kill()
+    server.restart()
+    assert bits(server, "trees", probes, min_examples=3603) == before

@@ -238,7 +238,7 @@ def test_a_learner_with_a_backbone_learns_large_images_with_the_servers_own_weig
     ("changes", "said"),
     [
         ({"weights": "../../etc/passwd"}, "never a path"),
-        ({"weights": "other.safetensors"}, "no such file"),
+        ({"weights": "other.safetensors"}, "no file 'other.safetensors'"),
         ({"model": "no-such-model"}, "no such model"),
     ],
 )

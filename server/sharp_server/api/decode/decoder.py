@@ -11,10 +11,7 @@ from sharp_server.api.decode.images import image_examples
 from sharp_server.api.decode.tensors import INLINE_BYTES, raw_examples, tensor_examples, tensor_needs_thread
 from sharp_server.config.model import LimitsConfig
 from sharp_server.errors import RpcError
-from sharp_server.learners.inputs import Examples
-
-Shape = tuple[int, ...] | None
-"""Of the learner's examples, where it is fixed."""
+from sharp_server.learners.inputs import Examples, InputSpec
 
 
 class InputDecoder:
@@ -23,33 +20,34 @@ class InputDecoder:
     def __init__(self, limits: LimitsConfig, threads: Executor) -> None:
         self._limits, self._threads = limits, threads
 
-    def at_once(self, inputs: tensor_pb2.Inputs, shape: Shape) -> Examples | None:
+    def at_once(self, inputs: tensor_pb2.Inputs, spec: InputSpec) -> Examples | None:
         """The examples, if that is little enough work for the event loop; else None."""
         kind = inputs.WhichOneof("kind")
         if kind is None:
             raise RpcError("FIELD_INVALID", "the examples are missing", fields=("inputs",), field="inputs")
         if kind == "images" or tensor_needs_thread(inputs.tensor):
             return None
-        return tensor_examples(inputs.tensor, shape, self._limits)
+        return tensor_examples(inputs.tensor, spec, self._limits)
 
-    async def examples(self, inputs: tensor_pb2.Inputs, shape: Shape) -> Examples:
+    async def examples(self, inputs: tensor_pb2.Inputs, spec: InputSpec) -> Examples:
         """The examples, decoded in a thread where that is much work."""
-        examples = self.at_once(inputs, shape)
+        examples = self.at_once(inputs, spec)
         if examples is not None:
             return examples
         if inputs.WhichOneof("kind") == "images":
-            return await self.images(inputs.images.images, inputs.images.resize, shape, "inputs.images")
+            return await self.images(inputs.images.images, inputs.images.resize, spec, "inputs.images")
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, tensor_examples, inputs.tensor, shape, self._limits)
+        return await loop.run_in_executor(self._threads, tensor_examples, inputs.tensor, spec, self._limits)
 
-    async def images(self, images: Sequence[bytes], resize: bool, shape: Shape, at: str) -> Examples:
-        """Encoded images."""
+    async def images(self, images: Sequence[bytes], resize: bool, spec: InputSpec, at: str) -> Examples:
+        """Encoded images; `resize`: the request asks for it."""
+        resize = resize or spec.resize
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, image_examples, images, resize, shape, self._limits, at)
+        return await loop.run_in_executor(self._threads, image_examples, images, resize, spec.shape, self._limits, at)
 
-    async def raw(self, dtype: int, dims: tuple[int, ...], data: bytes, shape: Shape, at: str) -> Examples:
+    async def raw(self, dtype: int, dims: tuple[int, ...], data: bytes, spec: InputSpec, at: str) -> Examples:
         """A tensor by its parts."""
-        work = (dtype, dims, data, shape, self._limits, at)
+        work = (dtype, dims, data, spec, self._limits, at)
         if len(data) <= INLINE_BYTES or dtype == tensor_pb2.DTYPE_UINT8:
             return raw_examples(*work)
         return await asyncio.get_running_loop().run_in_executor(self._threads, raw_examples, *work)

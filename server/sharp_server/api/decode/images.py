@@ -29,7 +29,10 @@ _IMAGES_OF_FULL_SIZE = 8
 """So many of the largest images, or their pixels in smaller ones, may come in one message: decoding takes time."""
 _MOST_SCANS = 100
 """Of one JPEG; each is decoded over the whole image. Progressive ones have about ten."""
-_FORMATS = ("PNG", "JPEG")
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+_PLAIN_BMPS = (0, 3)
+"""Kinds of compression of a BMP that are none: plain pixels, and plain pixels with bit masks. The others are decoded by
+a loop over bytes, which takes as long as whoever made the file wishes."""
 _GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B")
 
 
@@ -78,7 +81,7 @@ def image_examples(
         raise _too_many("the decoded images are too large together", images, limits)
     out = np.empty((len(images), *shape), np.uint8)
     for i, (image, header) in enumerate(zip(images, headers, strict=True)):
-        out[i] = _decoded(image, i, header, shape)
+        out[i] = _decoded(image, i, header, shape, limits)
     return Examples(out, out.tobytes())
 
 
@@ -103,8 +106,9 @@ def _malformed(i: int, why: str) -> RpcError:
     return RpcError("IMAGE_MALFORMED", f"image {i} {why}", example=i, fields=(f"inputs.images.images[{i}]",))
 
 
-def _opened(image: bytes, i: int) -> Image.Image:
+def _opened(image: bytes, i: int, limits: LimitsConfig) -> Image.Image:
     """The file as Pillow sees it; no pixel is decoded yet."""
+    _check_webp(image, i, limits)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about its size: ours is the limit that counts
@@ -112,16 +116,25 @@ def _opened(image: bytes, i: int) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise RpcError("IMAGE_TOO_LARGE", f"image {i} has too many pixels", example=i) from error
     except UnidentifiedImageError:
-        raise _malformed(i, "is neither a PNG nor a JPEG, or is damaged") from None
+        raise _malformed(i, "is no PNG, JPEG, WebP or BMP, or is damaged") from None
     except Exception:  # a file from anyone: whatever its header does to the reader
         raise _malformed(i, "is damaged") from None
 
 
 def _header(image: bytes, i: int, limits: LimitsConfig) -> _Header:
     """What the file claims to be, refused where it is too large."""
-    opened = _opened(image, i)
+    opened = _opened(image, i, limits)
     width, height = opened.size
-    if not width or not height:
+    _check_size(width, height, i, limits)
+    if opened.format == "BMP" and opened.info.get("compression") not in _PLAIN_BMPS:
+        raise _malformed(i, "is a BMP with run-length encoding")
+    if opened.format == "JPEG" and image.count(b"\xff\xda") > _MOST_SCANS:
+        raise _malformed(i, f"is a JPEG of more than {_MOST_SCANS} scans")
+    return _Header(height, width, opened.mode in _GREY_MODES, opened.format == "JPEG")
+
+
+def _check_size(width: int, height: int, i: int, limits: LimitsConfig) -> None:
+    if width < 1 or height < 1:
         raise _malformed(i, "has no pixels")
     if width * height > limits.image_pixels:
         raise RpcError(
@@ -132,14 +145,30 @@ def _header(image: bytes, i: int, limits: LimitsConfig) -> _Header:
             pixels=width * height,
             limit=limits.image_pixels,
         )
-    if opened.format == "JPEG" and image.count(b"\xff\xda") > _MOST_SCANS:
-        raise _malformed(i, f"is a JPEG of more than {_MOST_SCANS} scans")
-    return _Header(height, width, opened.mode in _GREY_MODES, opened.format == "JPEG")
 
 
-def _decoded(image: bytes, i: int, header: _Header, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+def _check_webp(image: bytes, i: int, limits: LimitsConfig) -> None:
+    """Look at the size of a WebP before Pillow does: its reader makes room for all pixels as soon as it is opened."""
+    if image[:4] != b"RIFF" or image[8:12] != b"WEBP":
+        return
+    kind, content = image[12:16], image[20:30]
+    if len(content) < 10:
+        raise _malformed(i, "is damaged")
+    if kind == b"VP8X":  # flags, then the canvas: two numbers of 24 bits, less one
+        width, height = (1 + int.from_bytes(content[at : at + 3], "little") for at in (4, 7))
+    elif kind == b"VP8L":  # a signature, then two numbers of 14 bits, less one
+        sides = int.from_bytes(content[1:5], "little")
+        width, height = 1 + (sides & 0x3FFF), 1 + (sides >> 14 & 0x3FFF)
+    elif kind == b"VP8 ":  # six bytes of tag and start code, then two numbers of 14 bits
+        width, height = (int.from_bytes(content[at : at + 2], "little") & 0x3FFF for at in (6, 8))
+    else:
+        raise _malformed(i, "is damaged")
+    _check_size(width, height, i, limits)
+
+
+def _decoded(image: bytes, i: int, header: _Header, shape: tuple[int, ...], limits: LimitsConfig) -> NDArray[np.uint8]:
     try:
-        array = _pixels(image, i, header, "L" if shape[0] == 1 else "RGB")
+        array = _pixels(image, i, header, "L" if shape[0] == 1 else "RGB", limits)
     except RpcError:
         raise
     except Exception:  # a file from anyone: whatever its content does to the decoder
@@ -154,10 +183,10 @@ def _decoded(image: bytes, i: int, header: _Header, shape: tuple[int, ...]) -> N
     return found
 
 
-def _pixels(image: bytes, i: int, header: _Header, mode: str) -> NDArray[np.uint8]:
+def _pixels(image: bytes, i: int, header: _Header, mode: str, limits: LimitsConfig) -> NDArray[np.uint8]:
     if not header.jpeg:
-        _opened(image, i).verify()  # every part of a PNG and its checksum, to the end of the file
-    opened = _opened(image, i)
+        _opened(image, i, limits).verify()  # every part of a PNG and its checksum, to the end of the file
+    opened = _opened(image, i, limits)
     if header.jpeg and mode == "L":
         opened.draft("L", None)  # the file's own luminance
     opened.load()

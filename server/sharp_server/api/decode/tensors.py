@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sharp.v1 import tensor_pb2
 from sharp_server.config.model import LimitsConfig
 from sharp_server.errors import RpcError
-from sharp_server.learners.inputs import MOST_SIDES, Examples, check_shape, shape_text
+from sharp_server.learners.inputs import MOST_SIDES, Examples, InputSpec, check_shape, shape_text
 
 INLINE_BYTES = 1 << 16
 """Up to this many bytes are checked on the event loop; more go to a thread."""
@@ -27,16 +27,17 @@ _DTYPES: dict[int, tuple[np.dtype[Any], int]] = {
 
 
 def tensor_examples(
-    tensor: tensor_pb2.Tensor, shape: tuple[int, ...] | None, limits: LimitsConfig, at: str = "inputs.tensor"
+    tensor: tensor_pb2.Tensor, spec: InputSpec, limits: LimitsConfig, at: str = "inputs.tensor"
 ) -> Examples:
-    """A tensor's examples; `shape` is the learner's, where it is settled."""
-    return raw_examples(tensor.dtype, tuple(tensor.shape[:MOST_SIDES]), tensor.data, shape, limits, at)
+    """A tensor's examples, as the learner takes them."""
+    return raw_examples(tensor.dtype, tuple(tensor.shape[:MOST_SIDES]), tensor.data, spec, limits, at)
 
 
 def raw_examples(
-    dtype: int, dims: tuple[int, ...], data: bytes, shape: tuple[int, ...] | None, limits: LimitsConfig, at: str
+    dtype: int, dims: tuple[int, ...], data: bytes, spec: InputSpec, limits: LimitsConfig, at: str
 ) -> Examples:
     """Examples from dtype, shape and bytes."""
+    shape = spec.shape
     known = _DTYPES.get(dtype)
     if known is None:
         raise RpcError("DTYPE_UNSUPPORTED", "the dtype must be UINT8 or FLOAT32", dtype=dtype, fields=(f"{at}.dtype",))
@@ -75,7 +76,28 @@ def raw_examples(
         raise RpcError(
             "NON_FINITE_VALUES", f"example {row} has a NaN or an infinity", fields=(f"{at}.data",), example=row
         )
+    if width == 4 and len(dims) == 4:
+        _check_range(x, spec, at)
     return Examples(x, data)
+
+
+def _check_range(x: NDArray[Any], spec: InputSpec, at: str) -> None:
+    """Refuse float images of 0 to 255: taken as they are, they would look like nothing that bytes look like."""
+    lowest, highest = float(x.min()), float(x.max())
+    if spec.lowest <= lowest and highest <= spec.highest:
+        return
+    rows = x.reshape(len(x), -1)
+    row = int(np.argmax((rows.min(1) < spec.lowest) | (rows.max(1) > spec.highest)))
+    raise RpcError(
+        "VALUES_OUT_OF_RANGE",
+        f"the values of these float images go from {lowest:g} to {highest:g}, and this learner takes {spec.lowest:g} "
+        f"to {spec.highest:g}: send pixels of 0 to 255 as uint8, or divide them by 255; for values of another kind "
+        "make the learner with their architecture.mean and architecture.std",
+        fields=(f"{at}.data",),
+        example=row,
+        lowest=f"{lowest:g}",
+        highest=f"{highest:g}",
+    )
 
 
 def check_count(examples: int, limits: LimitsConfig) -> None:

@@ -22,7 +22,7 @@ const fields = (schema) => h("table", {}, h("thead", {}, h("tr", {}, ["Field", "
 
 function operation(method, path, found) {
   const bodies = Object.entries(found.requestBody?.content ?? {}), answers = Object.entries(found.responses).filter(([status]) => status.startsWith("2"));
-  return h("section", { class: "operation", "aria-label": found.summary },
+  return h("div", { class: "operation" },
     h("h3", {}, h("span", { class: "verb" }, method.toUpperCase()), h("code", {}, path), " ", h("span", { class: "role" }, found["x-role"] ? `role ${found["x-role"]}` : "no token")),
     paragraphs(found.description),
     h("details", {}, h("summary", {}, "Takes and gives"),
@@ -35,7 +35,7 @@ const description = await (await fetch("/openapi.json")).json();
 const operations = Object.entries(description.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, found]) => [method, path, found]));
 document.getElementById("main").replaceChildren(
   h("div", { class: "heading" }, h("h1", {}, "The API"), h("p", { class: "hint" }, `version ${description.info.version}`), paragraphs(description.info.description)),
-  ...description.tags.map((tag) => h("section", { class: "card", "aria-label": tag.name }, h("h2", {}, tag.name), h("p", { class: "hint" }, tag.description),
+  ...description.tags.map((tag) => h("section", { class: "card", "aria-label": `Routes of ${tag.name}` }, h("h2", {}, tag.name), h("p", { class: "hint" }, tag.description),
     operations.filter(([, , found]) => found.tags?.includes(tag.name)).map((found) => operation(...found)))),
-  h("section", { class: "card", "aria-label": "Types" }, h("h2", {}, "Types"), Object.entries(description.components.schemas).map(([name, schema]) => h("section", { class: "operation", id: `schema-${name}`, "aria-label": name },
-    h("h3", {}, h("code", {}, name)), h("p", {}, schema.description ?? ""), schema.properties ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, fields(schema)) : null))));
+  h("section", { class: "card", "aria-label": "Types" }, h("h2", {}, "Types"), Object.entries(description.components.schemas).map(([name, schema]) => h("div", { class: "operation", id: `schema-${name}` },
+    h("h3", {}, h("code", {}, name)), h("p", {}, schema.description ?? ""), schema.properties ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Fields of ${name}` }, fields(schema)) : null))));

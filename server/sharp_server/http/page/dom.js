@@ -97,4 +97,4 @@ export function refreshTimes(root = document) {
   for (const element of root.querySelectorAll("time[datetime]")) setText(element, ago(element.getAttribute("datetime")));
 }
 
-export const shape = (sizes) => (!sizes ? "not settled" : sizes.length === 1 ? `vectors of ${sizes[0]}` : `images ${sizes[2]}×${sizes[1]}${sizes[0] === 1 ? "" : `, ${sizes[0]} channels`}`);
+export const shape = (sizes) => (!sizes ? "inputs not settled yet" : sizes.length === 1 ? `vectors of ${sizes[0]}` : `images ${sizes[2]}×${sizes[1]}${sizes[0] === 1 ? "" : `, ${sizes[0]} channels`}`);

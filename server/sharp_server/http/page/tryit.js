@@ -123,7 +123,7 @@ export function tryCard(app, name) {
   }
 
   function imagePanel() {
-    const input = h("input", { type: "file", accept: "image/png,image/jpeg", id: "image-file", class: "unseen", onchange: () => take(input.files[0]) });
+    const input = h("input", { type: "file", accept: "image/png,image/jpeg,image/webp,image/bmp", id: "image-file", class: "unseen", onchange: () => take(input.files[0]) });
     const take = (file) => {
       if (!file) return;
       const address = URL.createObjectURL(file);
@@ -134,7 +134,7 @@ export function tryCard(app, name) {
       ondragover: (event) => { event.preventDefault(); zone.classList.add("over"); },
       ondragleave: () => zone.classList.remove("over"),
       ondrop: (event) => { event.preventDefault(); zone.classList.remove("over"); take(event.dataTransfer.files[0]); } },
-    h("b", {}, "Drop an image here"), h("span", {}, "or choose a PNG or JPEG file"));
+    h("b", {}, "Drop an image here"), h("span", {}, "or choose a PNG, JPEG, WebP or BMP file"));
     return h("div", { class: "dropping" }, input, zone);
   }
 

@@ -55,7 +55,7 @@ def routers(
     async def teach(name: Name, request: models.TeachRequest) -> models.Lesson:
         """Teach labelled vectors: the next prediction knows them. Sent twice with one id, they are learned once."""
         served = ready(name, request.request_id)
-        examples = await vector_examples(decoder, request.vectors, served.input_shape)
+        examples = await vector_examples(decoder, request.vectors, served.input_spec)
         return await taught(served, request.request_id, examples, list(request.labels))
 
     @router.post("/api/learners/{name}/teach/images")
@@ -71,7 +71,7 @@ def routers(
     ) -> models.Lesson:
         """Teach labelled images: the next prediction knows them. Sent twice with one id, they are learned once."""
         served = ready(name, request_id)
-        examples = await image_examples(decoder, images, resize, served.input_shape)
+        examples = await image_examples(decoder, images, resize, served.input_spec)
         kind = served.label_kind or label_kind
         return await taught(served, request_id, examples, [_label(text, kind) for text in labels])
 

@@ -16,13 +16,13 @@ from sharp_server.errors import RpcError
 from sharp_server.http import conversion, models
 from sharp_server.http.guard import HttpGuard
 from sharp_server.http.routes.learners import Name
-from sharp_server.learners.inputs import Examples, shape_text
+from sharp_server.learners.inputs import Examples, InputSpec, shape_text
 from sharp_server.learners.registry import Registry
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.prediction.batcher import Batcher
 from sharp_server.prediction.model import nothing_learned
 
-Images = Annotated[list[UploadFile], Form(description="PNG or JPEG files.")]
+Images = Annotated[list[UploadFile], Form(description="PNG, JPEG, WebP or BMP files.")]
 Resize = Annotated[bool, Form(description="Whether to scale images to the learner's size.")]
 Results = Annotated[int, Form(ge=0, lt=1 << 32)]
 
@@ -58,7 +58,7 @@ def routers(
         """Predict the class of each vector."""
         top, memories = request.top_k, request.nearest_memories
         served, waited = await ready(name, top, memories, request.min_model_version, request.min_examples)
-        examples = await vector_examples(decoder, request.vectors, served.input_shape)
+        examples = await vector_examples(decoder, request.vectors, served.input_spec)
         return await answer(served, examples, top, memories, request.novelty, waited)
 
     @router.post("/api/learners/{name}/predict/images")
@@ -74,13 +74,13 @@ def routers(
     ) -> models.Predictions:
         """Predict the class of each image."""
         served, waited = await ready(name, top_k, nearest_memories, min_model_version, min_examples)
-        examples = await image_examples(decoder, images, resize, served.input_shape)
+        examples = await image_examples(decoder, images, resize, served.input_spec)
         return await answer(served, examples, top_k, nearest_memories, novelty, waited)
 
     return [router]
 
 
-async def vector_examples(decoder: InputDecoder, vectors: list[list[float]], shape: tuple[int, ...] | None) -> Examples:
+async def vector_examples(decoder: InputDecoder, vectors: list[list[float]], spec: InputSpec) -> Examples:
     """Vectors as examples, with every check."""
     lengths = {len(vector) for vector in vectors}
     if len(lengths) != 1:
@@ -89,11 +89,9 @@ async def vector_examples(decoder: InputDecoder, vectors: list[list[float]], sha
         raise RpcError("SHAPE_MISMATCH", message, fields=("vectors",), expected="vectors of one length", found=found)
     with np.errstate(over="ignore"):  # too large a number is an infinity, which is refused
         x = np.asarray(vectors, "<f4")
-    return await decoder.raw(tensor_pb2.DTYPE_FLOAT32, x.shape, x.tobytes(), shape, "vectors")
+    return await decoder.raw(tensor_pb2.DTYPE_FLOAT32, x.shape, x.tobytes(), spec, "vectors")
 
 
-async def image_examples(
-    decoder: InputDecoder, images: list[UploadFile], resize: bool, shape: tuple[int, ...] | None
-) -> Examples:
+async def image_examples(decoder: InputDecoder, images: list[UploadFile], resize: bool, spec: InputSpec) -> Examples:
     """Image files as examples, with every check."""
-    return await decoder.images([await image.read() for image in images], resize, shape, "images")
+    return await decoder.images([await image.read() for image in images], resize, spec, "images")
