@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 from playwright.sync_api import Page
@@ -17,7 +18,7 @@ from tests.page.browser import CHROMIUM, NARROW, THREE, chromium, draw, opened
 from tests.server.running import Server
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-LOOKS = {
+LOOKS: dict[str, dict[str, Any]] = {
     "page-light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 1100}},
     "page-dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 1100}},
     "page-phone": {"color_scheme": "light", "viewport": NARROW, "has_touch": True},

@@ -18,7 +18,7 @@ def test_every_canonical_code_has_a_status() -> None:
 @pytest.mark.parametrize("reason", sorted(CODES))
 def test_every_reason_of_the_wire_is_answered_with_the_status_of_its_code(reason: str) -> None:
     response, code = error_response(RpcError(reason, "why", value=3))
-    content = ErrorAnswer.model_validate_json(response.body)
+    content = ErrorAnswer.model_validate_json(bytes(response.body))
     assert content.reason == reason and code == content.code == CODES[reason].name
     assert response.status_code == STATUSES[CODES[reason]]
     assert ("retry-after" in response.headers) == (content.retry_seconds is not None)
@@ -36,4 +36,4 @@ def test_every_exception_of_the_table_has_an_answer(kind: type[Exception]) -> No
     error = kind.__new__(kind)  # whatever its constructor takes
     error.args = ("/secret/path/file.py broke",)
     response, _ = error_response(error)
-    assert response.status_code >= 400 and b"secret" not in response.body
+    assert response.status_code >= 400 and b"secret" not in bytes(response.body)

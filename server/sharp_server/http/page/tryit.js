@@ -92,7 +92,7 @@ export function tryCard(app, name) {
       found.top_classes.length > 1 ? h("div", {}, h("h3", {}, "Runners-up"), h("ul", { class: "runners" }, found.top_classes.slice(1).map((score) => h("li", {},
         h("span", { class: "runner" }, String(score.label)), bar(score.vote_share, { label: percent(score.vote_share, 1) }), h("span", { class: "amount" }, percent(score.vote_share, score.vote_share < 0.1 ? 1 : 0)))))) : null,
       found.nearest_memories.length ? h("div", {}, h("h3", {}, "Nearest memories"), h("ul", { class: "chips" }, found.nearest_memories.map((memory) => h("li", { class: memory.label === found.label ? "same" : "" },
-        h("b", {}, String(memory.label)), ` episode ${memory.episode}`, h("span", { class: "hint" }, ` at ${memory.distance.toPrecision(2)}`))))) : null,
+        h("b", {}, String(memory.label)), ` episode ${memory.episode}`, h("span", { class: "hint" }, ` at ${memory.distance < 100 ? memory.distance.toPrecision(2) : count(memory.distance)}`))))) : null,
       app.may("learn") ? correction(example, found) : null);
   }
 
