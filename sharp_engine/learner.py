@@ -31,6 +31,7 @@ from sharp_engine.errors import (
 from sharp_engine.inputs import as_examples
 from sharp_engine.inspection import Inspection, episodes_left, inspect_layer
 from sharp_engine.labels import Label, LabelLike, Labels, as_labels
+from sharp_engine.memory.first_examples import FirstExamples
 from sharp_engine.memory.long_term import LongTermMemory
 from sharp_engine.memory.short_term import ShortTermMemory
 from sharp_engine.network.architecture import Architecture, Normaliser, resolve_architecture
@@ -94,6 +95,8 @@ class Learner:
         """Lengths of the complete episodes at the head of `pending`."""
         self.knowledge: Knowledge | None = None
         """What is known in the learned metric, where there is one."""
+        self.first: FirstExamples | None = None
+        """What was taught before there was a scale of features, while that is all there is."""
         self._predictor: Predictor | None = None
         if self.config.architecture.input_shape is not None:
             self.build(self.config.architecture.input_shape)
@@ -137,7 +140,9 @@ class Learner:
             feature_map = FeatureMap(features[0], count, self.config.seed, device)
             self.metric_learner = MetricLearner(feature_map, self.config.metric)
             self.feature_map = feature_map
-            self.knowledge = nothing_known(features[0], feature_map.dimensions, device)
+            self.knowledge = self._nothing_known(features[0])
+            if architecture.kind != "dictionary":
+                self.first = FirstExamples(torch.zeros(0, features[0], device=device))
         self.architecture = architecture
 
     def preprocessor_for(self, architecture: Architecture, backbone: nn.Module | None) -> Preprocessor:
@@ -277,30 +282,63 @@ class Learner:
             raise EpisodeStateError("images are taught once a first episode has shown what they look like")
         if self.architecture is None:
             self.build(shape)
-        preprocessor = self.preprocessor
-        if not preprocessor.ready:
-            preprocessor = preprocessor.fitted(examples, self._side_generator())
         assert self.knowledge is not None
-        ids = self.labels.ids(labels)
-        s = torch.cat([preprocessor(part) for part in examples.split(_CHUNK)])
-        before, running = self.knowledge.class_ids, self.running
+        features, ids = self.preprocessor.unscaled(examples), self.labels.ids(labels).tolist()
+        before, running, first = self.knowledge.class_ids, self.running, self.first
         if running is not None and running.knowledge is not None:
             before |= running.knowledge.class_ids
-            answered = self._taught(running.knowledge, s, ids, running.number, correct)
-            taught = self._taught(self.knowledge, s, ids, self.episodes, correct, answered.kept)
-            running.knowledge, running.outdated = answered.knowledge, True
+        if first is not None:
+            first = first.joined(features, ids, correct)
+        if first is not None and running is None:
+            taught = self._teach_anew(first)
+            wrong = sum(row >= len(first.class_ids) - len(ids) for row in taught.wrong)
         else:
-            answered = taught = self._taught(self.knowledge, s, ids, self.episodes, correct)
-        self.knowledge = taught.knowledge
-        self.preprocessor = preprocessor
+            wrong = self._teach_more(features, ids, correct)
+        self.first = first if first is not None and first.few else None
         self._predictor = None
-        classes = list(dict.fromkeys(ids.tolist()))
+        classes = list(dict.fromkeys(ids))
         return TeachReport(
             examples=len(ids),
             classes=tuple(self.labels.label(i) for i in classes),
             new_classes=tuple(self.labels.label(i) for i in classes if i not in before),
-            corrections=answered.wrong,
+            corrections=wrong,
         )
+
+    def _teach_anew(self, first: FirstExamples) -> Taught:
+        """Know the first examples and nothing else, by a scale of their own."""
+        if not first.class_ids:
+            self.preprocessor = self.preprocessor.unfitted()
+            self.knowledge = self._nothing_known(first.features.shape[1])
+            return Taught(self.knowledge)
+        self.preprocessor = self.preprocessor.scaled_by(first.features)
+        return self._reteach(first)
+
+    def _reteach(self, first: FirstExamples) -> Taught:
+        """Know the first examples and nothing else, by the scale that there is."""
+        scale, ids = self.preprocessor.scale, torch.tensor(first.class_ids)
+        assert scale is not None
+        nothing = self._nothing_known(first.features.shape[1])
+        taught = self.metric_learner.teach(nothing, scale(first.features), ids, self.episodes, None, first.correct)
+        self.knowledge = taught.knowledge
+        return taught
+
+    def _nothing_known(self, features: int) -> Knowledge:
+        return nothing_known(features, self.feature_map.dimensions, self.device)
+
+    def _teach_more(self, features: Tensor, ids: list[int], correct: bool) -> int:
+        """Add examples to what is known; return how many of them were answered wrong."""
+        scale, running = self.preprocessor.scale, self.running
+        assert scale is not None and self.knowledge is not None
+        s, classes = scale(features), torch.tensor(ids)
+        kept: tuple[int, ...] = ()
+        wrong: int | None = None
+        if running is not None and running.knowledge is not None:
+            answered = self._taught(running.knowledge, s, classes, running.number, correct)
+            running.knowledge, running.outdated = answered.knowledge, True
+            kept, wrong = answered.kept, len(answered.wrong)
+        taught = self._taught(self.knowledge, s, classes, self.episodes, correct, kept)
+        self.knowledge = taught.knowledge
+        return len(taught.wrong) if wrong is None else wrong
 
     def _can_teach(self, shape: tuple[int, ...]) -> bool:
         """Whether examples of this shape have stable features already, or can have them without an episode."""
@@ -313,7 +351,7 @@ class Learner:
     ) -> Taught:
         """What teaching single examples s (n, features) makes of some knowledge."""
         vote = self._network_vote() if correct and known.calibration.weight else None
-        return self.metric_learner.teach(known, s, ids, episode, vote, corrections, correct)
+        return self.metric_learner.teach(known, s, ids, episode, vote, [correct] * len(ids), corrections)
 
     def abandon_episode(self) -> None:
         """Give up the episode in progress: its examples are dropped and the learner is as before it began."""
@@ -324,14 +362,20 @@ class Learner:
         self._predictor = None
         held = {memory.class_id for memory in self.ltm.classes} | {stored.class_id for stored in self.stm.classes}
         if self.knowledge is not None:
+            if self.first is not None:
+                self._teach_anew(self.first)
+            elif not self.knowledge.class_ids:  # what was fitted to the abandoned examples goes with them
+                self.preprocessor = self.preprocessor.unfitted()
             self.metric_learner.release(self.knowledge)
             held |= self.knowledge.class_ids
-            if not self.knowledge.class_ids:  # what was fitted to the abandoned examples goes with them
-                self.preprocessor = self.preprocessor.unfitted()
         self.labels.keep(held.union(*(part.y.tolist() for part in self.pending)))
 
     def _begin(self, examples: Examples) -> None:
         random_before = self.generator.get_state()
+        if self.first is not None and self.first.class_ids:  # a better scale, for them too
+            earlier = self.first.features
+            self.preprocessor = self.preprocessor.fitted(examples.x, self._side_generator(), earlier)
+            self._reteach(self.first)
         trains = self._trains(examples.y.tolist())
         most = self.config.metric.representatives if self.knowledge is not None else novelty.REFERENCES
         share = self.config.memory.holdout if trains else 0.0
@@ -428,6 +472,7 @@ class Learner:
             self._predictor = after.predictor if knowledge is None else None
         if knowledge is not None:
             self.knowledge = knowledge
+            self.first = None
             self.metric_learner.release(knowledge)
         self.generator.set_state(generator.get_state())
         self.episodes = running.number
@@ -538,7 +583,11 @@ class Learner:
             self.segmenter.forget(class_id)
             self.stm = self.stm.forget(class_id)
         self.ltm = self.ltm.forget(class_id)
-        if self.knowledge is not None:
+        if self.first is not None:
+            self.first = self.first.forget(class_id)
+        if self.first is not None and running is None:
+            self._teach_anew(self.first)
+        elif self.knowledge is not None:
             self.knowledge = self.metric_learner.calibrate(_folded(self.knowledge.forget(class_id)))
         self.labels.remove(label)
         if running is not None and running.examples is not None:
@@ -561,14 +610,15 @@ class Learner:
         source_id, target_id = self.labels.find(source), self.labels.find(target)
         if source_id == target_id:
             raise LabelError(f"class {source!r} cannot be merged with itself")
-        knowledge = self.knowledge
-        if knowledge is not None:
-            knowledge = knowledge.merge(source_id, target_id, self.config.metric.representatives)
-            knowledge = self.metric_learner.calibrate(knowledge)
+        if self.first is not None:
+            self.first = self.first.merge(source_id, target_id)
+            self._teach_anew(self.first)
+        elif self.knowledge is not None:
+            knowledge = self.knowledge.merge(source_id, target_id, self.config.metric.representatives)
+            self.knowledge = self.metric_learner.calibrate(knowledge)
         if self.architecture is not None:
             self._merge_memories(source_id, target_id)
             self.segmenter.merge(source_id, target_id)
-        self.knowledge = knowledge
         self.pending = [Examples(p.x, torch.where(p.y == source_id, target_id, p.y)) for p in self.pending]
         self.labels.remove(source)
         self._predictor = None

@@ -1,6 +1,7 @@
 """The learned metric's part of a snapshot: what was fitted to the first examples, both memories, and calibration.
 
     features.mean|deviation              the scale of stable features, once it is fitted
+    first.features                       what was taught before there was one, while that is all there is
     dictionary.weight|offset             the patch dictionary, where there is one
     semantic.counts|means|taught         sums per class, and examples that wait to be summed up
     semantic.scatter                     the upper triangle of the pooled scatter, row by row
@@ -25,6 +26,7 @@ from torch import Tensor
 from sharp_engine.errors import SnapshotError
 from sharp_engine.learner import Learner
 from sharp_engine.memory.episodic import EpisodicMemory, Representatives
+from sharp_engine.memory.first_examples import FirstExamples
 from sharp_engine.memory.semantic import SemanticMemory
 from sharp_engine.network.dictionary import PatchDictionary, patch_side
 from sharp_engine.network.features import Scale
@@ -55,7 +57,9 @@ def describe(learner: Learner) -> dict[str, Any] | None:
     if known is None:
         return None
     calibration, semantic, episodic = known.calibration, known.semantic, known.episodic
+    first = learner.first
     return {
+        "first": None if first is None else {"class_ids": list(first.class_ids), "correct": list(first.correct)},
         "class_ids": list(semantic.class_ids),
         "taught_ids": list(semantic.taught_ids),
         "freedom": semantic.freedom,
@@ -90,6 +94,8 @@ def tensors_of(learner: Learner) -> dict[str, Tensor]:
     for j, memories in enumerate(episodic.classes):
         parts = ("features", "episodes", "held_out")
         tensors |= {f"episodic.{j}.{part}": getattr(memories, part) for part in parts}
+    if learner.first is not None:
+        tensors["first.features"] = learner.first.features
     if preprocessor.scale is not None:
         scale = preprocessor.scale
         tensors |= {"features.mean": scale.mean, "features.deviation": scale.deviation}
@@ -143,8 +149,25 @@ def restore(learner: Learner, description: dict[str, Any], tensors: TensorFile, 
     labelled = {class_id for class_id, _ in learner.labels.pairs()}
     if not {*ids, *correction_ids} <= everyone or not everyone <= labelled:
         raise SnapshotError("single memories of classes that are not known")
+    learner.first = _first(learner, description["first"], everyone, features, tensors, count)
     calibration = _calibration(description["calibration"], everyone, tensors, count)
     learner.knowledge = Knowledge(semantic, episodic, calibration)
+
+
+def _first(
+    learner: Learner, entry: dict[str, Any] | None, everyone: set[int], features: int, tensors: TensorFile, count: Count
+) -> FirstExamples | None:
+    if entry is None:
+        return None
+    ids, correct = tuple(count(i) for i in entry["class_ids"]), tuple(entry["correct"])
+    values = tensors.take("first.features", torch.float32, (len(ids), features)).to(learner.device)
+    first = FirstExamples(values, ids, correct)
+    if len(correct) != len(ids) or not all(isinstance(value, bool) for value in correct):
+        raise SnapshotError("the first examples are damaged")
+    # They are all that is known: nothing was learned, and they would have been summed up if they were more.
+    if learner.first is None or not first.few or set(ids) != everyone or learner.episodes:
+        raise SnapshotError("the first examples are not all that is known")
+    return first
 
 
 def _restore_features(learner: Learner, features: int, tensors: TensorFile) -> None:

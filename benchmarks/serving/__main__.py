@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.paper.options import parse_settings
 from benchmarks.reporting.machine import describe, machine
 from benchmarks.reporting.runner import ProgressBar, entry_point, execute, new_app
 from benchmarks.serving.comparison import Throughput
@@ -35,6 +36,9 @@ def command(
     seconds: Annotated[float, typer.Option(help="Of each single measurement.")] = 4.0,
     image_side: Annotated[int, typer.Option(help="8: scikit-learn's digits; else made-up images of that size.")] = 8,
     niceness: Annotated[int, typer.Option(help="Of the trainer, 0 to 19.")] = 10,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An engine setting; may be repeated.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="See that it runs, in seconds; figures mean nothing.")] = False,
 ) -> None:
@@ -47,6 +51,7 @@ def command(
             image_side=image_side,
             niceness=niceness,
             sizes=TINY if tiny else Sizes(),
+            settings=tuple(parse_settings(settings or []).items()),
         )
         return run(options, bar)
 

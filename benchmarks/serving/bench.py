@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.datasets import Examples, synthetic
-from benchmarks.serving.options import ServingOptions, Sizes
+from benchmarks.serving.options import ServingOptions
 from benchmarks.serving.processes import Cores, EmptyService, LoadGenerator, MeasuredServer, choose_cores, on_cores
 from sharp.v1 import prediction_pb2, tensor_pb2
 from sharp_client import Client, UnavailableError
@@ -68,7 +68,7 @@ def prepared(options: ServingOptions, folder: Path) -> Iterator[Bench]:
         Client(server.address) as client,
     ):
         server.settle()
-        rate = teach_all(client, images, options.sizes)
+        rate = teach_all(client, images, options)
         server.settle()
         yield Bench(options, folder, cores, server, empty, load, client, images, rate)
 
@@ -81,9 +81,10 @@ def payload(images: Examples, examples: int) -> str:
     return base64.b64encode(request.SerializeToString()).decode()
 
 
-def teach_all(client: Client, images: Examples, sizes: Sizes) -> float:
+def teach_all(client: Client, images: Examples, options: ServingOptions) -> float:
     """Make the learner and teach it all classes, two at a time; returns examples learned per second."""
-    _create(client, dict(sizes.training))
+    sizes = options.sizes
+    _create(client, options.overrides)
     begun = time.perf_counter()
     for first in range(0, 10, 2):
         teach(client, images.take(np.flatnonzero(images.y // 2 * 2 == first)), sizes.first_epochs)

@@ -66,6 +66,8 @@ class ServingOptions:
     niceness: int = 10
     """Of the trainer."""
     sizes: Sizes = field(default_factory=Sizes)
+    settings: tuple[tuple[str, Any], ...] = ()
+    """Engine settings of the learner by dotted key, on top of those of `sizes`."""
 
     def __post_init__(self) -> None:
         for part in self.parts:
@@ -73,3 +75,8 @@ class ServingOptions:
         require(self.seconds > 0, "seconds", self.seconds, "positive")
         require(8 <= self.image_side <= 64, "image-side", self.image_side, "8 to 64")
         require(0 <= self.niceness <= 19, "niceness", self.niceness, "0 to 19")
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """All engine settings of the learner that differ from the default preset."""
+        return dict(self.sizes.training) | dict(self.settings)

@@ -131,7 +131,7 @@ def teaching(bench: Bench, progress: ReportProgress) -> TeachingResult:
 def _prepare(bench: Bench, corners: Array) -> None:
     """A learner that has learned every class in one episode."""
     rng = np.random.default_rng(1)
-    bench.client.create_learner(LEARNER, overrides=dict(bench.options.sizes.training), seed=0)
+    bench.client.create_learner(LEARNER, overrides=bench.options.overrides, seed=0)
     y = np.repeat(np.arange(CLASSES), _EACH)
     with bench.client.learn(LEARNER) as stream:
         order = rng.permutation(len(y))

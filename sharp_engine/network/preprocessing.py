@@ -70,15 +70,26 @@ class Preprocessor:
         return (shape[0],) if len(shape) == 1 else (shape[0] * _pooled_side(shape) ** 2,)
 
     @torch.no_grad()
-    def fitted(self, x: Tensor, generator: torch.Generator) -> Preprocessor:
-        """One that is ready, made from the first examples x (n, *input shape)."""
+    def fitted(self, x: Tensor, generator: torch.Generator, earlier: Tensor | None = None) -> Preprocessor:
+        """One that is ready, made from the first examples x (n, *input shape), and from features of `earlier` ones."""
         with_dictionary = self
         if self.dictionary_config is not None:
             images = torch.cat([self._normalised(part) for part in x.split(_CHUNK)])
             with_dictionary = replace(self, dictionary=learn_dictionary(images, self.dictionary_config, generator))
         sample = torch.randperm(len(x), generator=generator)[:_SCALE_EXAMPLES]
-        features = torch.cat([with_dictionary._features(part) for part in x[sample].split(_CHUNK)])
-        return replace(with_dictionary, scale=learn_scale(features))
+        features = with_dictionary.unscaled(x[sample])
+        if earlier is not None:
+            features = torch.cat((earlier, features))
+        return with_dictionary.scaled_by(features)
+
+    def scaled_by(self, features: Tensor) -> Preprocessor:
+        """One that is ready, with the scale of features (n, features) as they are before it."""
+        return replace(self, scale=learn_scale(features))
+
+    @torch.no_grad()
+    def unscaled(self, x: Tensor) -> Tensor:
+        """Features of examples x (n, *input shape) before the scale: (n, *feature shape)."""
+        return torch.cat([self._features(part) for part in x.split(_CHUNK)])
 
     def unfitted(self) -> Preprocessor:
         """As it was before the first examples."""

@@ -84,9 +84,9 @@ def enough(representatives: int) -> bool:
     return representatives >= _ENOUGH
 
 
-def sample(count: int) -> Tensor:
-    """Which of so many representatives are looked at: (at most 2048,)."""
-    return torch.arange(count) if count <= _MOST else torch.linspace(0, count - 1, _MOST).round().long()
+def sample(count: int, most: int = _MOST) -> Tensor:
+    """Which of so many representatives are looked at, evenly from the first to the last: (at most `most`,)."""
+    return torch.arange(count) if count <= most else torch.linspace(0, count - 1, most).round().long()
 
 
 def fit_temperature(scores: Tensor, rows: Tensor, *, cautious: bool = True) -> float:

@@ -44,6 +44,9 @@ _SETTLED = 10
 _WELL_KNOWN = 60
 """A class with so many examples gains nothing any more, and may lose to classes that do."""
 
+_JUDGES = 512
+"""Most representatives on which the bonus is fitted: it is fitted anew whenever something is taught."""
+
 _MOST_BONUS = 3.0
 """Largest bonus, in the calibration's unit."""
 
@@ -90,8 +93,8 @@ class Taught:
     knowledge: Knowledge
     kept: tuple[int, ...] = ()
     """Which of the examples are kept as corrections."""
-    wrong: int = 0
-    """How many of them were answered wrong."""
+    wrong: tuple[int, ...] = ()
+    """Which of the examples were answered wrong."""
 
 
 @dataclass
@@ -145,13 +148,13 @@ class MetricLearner:
         y: Tensor,
         episode: int,
         vote: VotePredictor | None,
+        correct: Sequence[bool],
         corrections: Sequence[int] = (),
-        correct: bool = True,
     ) -> Taught:
         """Learn single examples at once.
 
-        `corrections`: examples that are kept as such however they are answered. Unless told to `correct`, no other is:
-        then nothing is answered here, and what is known is all there is to do.
+        `correct`: which of them may become corrections; where none may, nothing is answered here. `corrections`: those
+        that are kept as such however they are answered.
         """
         ids = tuple(y.tolist())
         phi = self._features(s)
@@ -159,7 +162,7 @@ class MetricLearner:
         known = Knowledge(semantic, self._represented(known, s, ids, episode), known.calibration)
         if self._must_fold(semantic):
             known = self.calibrate(replace(known, semantic=semantic.folded()))
-        if not correct:
+        if not any(correct):
             return Taught(known)
         learned = self.fit(known, vote)
         place = {class_id: row for row, class_id in enumerate(learned.metric.class_ids)}
@@ -168,10 +171,10 @@ class MetricLearner:
         plain, bent = self._scores(learned, known, s, phi, vote)
         others = plain.scatter(1, rows[:, None], -torch.inf).amax(1)
         unsure = plain.gather(1, rows[:, None]).squeeze(1) - others < 2.0 * known.calibration.temperature
-        episodic, valid = known.episodic, set(_last_words(s, ids))
+        episodic, valid = known.episodic, {row for row in _last_words(s, ids) if correct[row]}
         kept = set(corrections) | (_places(unsure) & valid)
         wrong = _places(bent.argmax(1) != rows)
-        report, wrong = len(wrong), wrong & valid - kept
+        report, wrong = tuple(sorted(wrong)), wrong & valid - kept
         while True:
             kept |= wrong
             if kept:
@@ -261,7 +264,7 @@ class MetricLearner:
         if not few or not enough(sum(len(c.features) for c in settled)):
             return 0.0
         if made.settled is None or made.settled[0] != tuple(map(id, settled)):
-            made.settled = tuple(map(id, settled)), settled, self._memories(settled, known, made.whitening)
+            made.settled = tuple(map(id, settled)), settled, self._memories(settled, known, made.whitening, _JUDGES)
         single = made.settled[2]
         scores, rows = _left_out(metric, made.whitening, single).scores, single.rows
         margin = (scores.gather(1, rows[:, None]) - scores[:, few]) / metric.bonuses(1.0)[few]  # (n, few)
@@ -325,11 +328,13 @@ class MetricLearner:
             return None
         return self._memories(classes, known, whitening)
 
-    def _memories(self, classes: Sequence[Representatives], known: Knowledge, whitening: Whitening) -> _SingleMemories:
+    def _memories(
+        self, classes: Sequence[Representatives], known: Knowledge, whitening: Whitening, most: int | None = None
+    ) -> _SingleMemories:
         """Representatives of some classes, or a sample of them."""
         place = {class_id: row for row, class_id in enumerate(known.semantic.class_ids)}
         every = torch.tensor([place[c.class_id] for c in classes for _ in c.features])
-        chosen = sample(len(every))
+        chosen = sample(len(every)) if most is None else sample(len(every), most)
         s = torch.cat([c.features for c in classes])[chosen.to(known.semantic.means.device)].float()
         held_out = torch.cat([c.held_out for c in classes])[chosen].to(s.device)
         return _SingleMemories(s, whitening(self._features(s)), every[chosen].to(s.device), held_out)

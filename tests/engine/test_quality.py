@@ -45,7 +45,9 @@ def by_hand(learner: Learner, x: torch.Tensor, labels: list[Any]) -> Counter[tup
         rest = torch.arange(len(y)) != row
         memory = empty_semantic_memory(phi.shape[1], phi.device).learn([(phi[rest], y[rest])])
         whitening = fit_whitening(memory, learner.feature_map.stable, learner.config.metric)
-        its = Metric(whitened_means(memory, whitening), learner.config.metric.floor, known.calibration.noise)
+        config, fitted = learner.config.metric, known.calibration
+        means = whitened_means(memory, whitening)
+        its = Metric(means, config.floor, fitted.noise, config.few_bonus * fitted.unit)
         answer = its.class_ids[int(its.scores(its.coordinates(whitening(phi[row : row + 1])).z).argmax())]
         answers[labels[row], learner.labels.label(answer)] += 1
     return answers
