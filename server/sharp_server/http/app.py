@@ -26,7 +26,17 @@ from sharp_server.config.model import ServerConfig
 from sharp_server.http.assets import asset_routes
 from sharp_server.http.guard import GuardedRoute, HttpGuard
 from sharp_server.http.headers import SecurityHeaders
-from sharp_server.http.routes import episodes, events, inference, learners, lessons, monitoring, predictions, snapshots
+from sharp_server.http.routes import (
+    episodes,
+    events,
+    inference,
+    learners,
+    lessons,
+    monitoring,
+    predictions,
+    snapshots,
+    versions,
+)
 from sharp_server.learners.lessons import Lessons
 from sharp_server.learners.registry import Registry
 from sharp_server.prediction.batcher import Batcher
@@ -44,6 +54,7 @@ _TAGS = [
     {"name": "learners", "description": "Learners and their classes."},
     {"name": "lessons", "description": "One labelled example is enough, and known at once."},
     {"name": "predictions", "description": "What is this?"},
+    {"name": "versions", "description": "How good they are, the step back, and names of classes."},
     {"name": "snapshots", "description": "A learner as it was, in one file."},
     {"name": "episodes", "description": "What could not be learned."},
     {"name": "events", "description": "What happens, as it happens."},
@@ -89,6 +100,7 @@ def make_app(parts: HttpParts, admission: Admission) -> FastAPI:
         *learners.routers(guard, limits, state, registry, parts.operations),
         *lessons.routers(guard, state, registry, parts.decoder, parts.lessons),
         *predictions.routers(guard, limits, registry, parts.batcher, parts.decoder),
+        *versions.routers(guard, state, registry, parts.operations),
         *snapshots.routers(guard, admission, state, registry, parts.operations),
         *episodes.routers(guard, state, registry, parts.operations),
         *events.routers(guard, admission, limits, state, registry),

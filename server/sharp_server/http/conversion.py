@@ -14,6 +14,7 @@ from sharp.v1 import (
     label_pb2,
     learner_pb2,
     parked_pb2,
+    quality_pb2,
     server_pb2,
     snapshot_pb2,
     statistics_pb2,
@@ -72,6 +73,34 @@ def _progress(message: episode_pb2.Progress) -> models.Progress:
     )
 
 
+def class_quality(message: quality_pb2.ClassQuality) -> models.ClassQuality:
+    """How good one class is."""
+    return models.ClassQuality(label=label(message.label), examples=message.examples, right=message.right)
+
+
+def quality(message: quality_pb2.Quality) -> models.Quality:
+    """How good a version is."""
+    return models.Quality(
+        **_plain(message, "model_version", "examples", "right"),
+        create_time=moment(message.create_time),
+        classes=[class_quality(entry) for entry in message.classes],
+        confusions=[
+            models.Confusion(label=label(pair.label), answered=label(pair.answered), examples=pair.examples)
+            for pair in message.confusions
+        ],
+    )
+
+
+def _quality_report(message: quality_pb2.QualityReport) -> models.QualityReport:
+    return models.QualityReport(
+        quality=quality(message.quality) if message.HasField("quality") else None,
+        before=quality(message.before) if message.HasField("before") else None,
+        fallen=[
+            models.ClassFall(before=class_quality(fall.before), now=class_quality(fall.now)) for fall in message.fallen
+        ],
+    )
+
+
 def status(message: learner_pb2.LearnerStatus) -> models.Status:
     """A learner at one moment."""
     backlog, throughput = message.backlog, message.throughput
@@ -90,6 +119,7 @@ def status(message: learner_pb2.LearnerStatus) -> models.Status:
         training_episode=message.training_episode or None,
         progress=_progress(message.progress) if message.HasField("progress") else None,
         throughput=models.Throughput(**_plain(throughput, *models.Throughput.model_fields)),
+        quality=_quality_report(message.quality) if message.HasField("quality") else None,
     )
 
 
@@ -117,7 +147,12 @@ def learner(message: learner_pb2.Learner) -> models.Learner:
 
 def class_(message: learner_pb2.ClassSummary) -> models.Class:
     """A class."""
-    return models.Class(**_plain(message, "ltm_entries", "stm_entries", "last_episode"), label=label(message.label))
+    return models.Class(
+        **_plain(message, "ltm_entries", "stm_entries", "last_episode", "examples"),
+        label=label(message.label),
+        quality=class_quality(message.quality) if message.HasField("quality") else None,
+        quality_before=class_quality(message.quality_before) if message.HasField("quality_before") else None,
+    )
 
 
 def snapshot(message: snapshot_pb2.Snapshot) -> models.Snapshot:

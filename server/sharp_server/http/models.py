@@ -108,6 +108,48 @@ class Throughput(Answer):
     examples_predicted_per_second: float
 
 
+class ClassQuality(Answer):
+    """How the held-out examples of one class are answered."""
+
+    label: Label
+    examples: Count
+    right: Count
+
+
+class Confusion(Answer):
+    """Held-out examples of one class that were answered with another."""
+
+    label: Label
+    answered: Label
+    examples: Count
+
+
+class Quality(Answer):
+    """How good a version is, on examples that it answers as if it had never learned them."""
+
+    model_version: Count
+    create_time: datetime
+    examples: Count
+    right: Count
+    classes: list[ClassQuality] = Field(description="Worst first.")
+    confusions: list[Confusion] = Field(description="Most frequent first.")
+
+
+class ClassFall(Answer):
+    """A class that got worse from one version to the next."""
+
+    before: ClassQuality
+    now: ClassQuality
+
+
+class QualityReport(Answer):
+    """A version beside the one before it."""
+
+    quality: Quality | None
+    before: Quality | None
+    fallen: list[ClassFall] = Field(description="By more than chance explains, worst first.")
+
+
 class Status(Answer):
     """A learner at one moment."""
 
@@ -124,6 +166,7 @@ class Status(Answer):
     damaged_snapshots: Count
     examples_beyond_version: Count
     examples_known: Count
+    quality: QualityReport | None
 
 
 class Class(Answer):
@@ -133,6 +176,9 @@ class Class(Answer):
     ltm_entries: Count
     stm_entries: Count
     last_episode: Count
+    examples: Count = Field(description="That were learned. 0: not counted.")
+    quality: ClassQuality | None
+    quality_before: ClassQuality | None = Field(description="The same of the version before.")
 
 
 class LearnerSummary(Answer):
@@ -190,6 +236,57 @@ class ForgetRequest(Question):
 
     label: Label
     older_snapshots: Literal["keep", "delete"] = "keep"
+
+
+# ---- versions and names of classes ----------------------------------------------------------------------------------
+
+
+class Qualities(Answer):
+    """A page of the list of versions that were measured, newest first."""
+
+    qualities: list[Quality]
+    next_page_token: str
+
+
+class UndoRequest(Question):
+    """A version to be undone: the one that serves."""
+
+    model_version: Version = Field(default=0, description="0: whichever serves.")
+    preview: bool = Field(default=False, description="Whether only to say what would be undone.")
+
+
+class Undone(Answer):
+    """The version before serves again, or would."""
+
+    model_version: Count
+    undone_model_version: Count
+    restored_model_version: Count
+    cause: str = Field(description="What had made the version that was undone.")
+    episodes_undone: Count
+    episodes_waiting: Count
+    classes_forgotten: list[Label]
+
+
+class RenameRequest(Question):
+    """Another name for a class."""
+
+    label: Label
+    new_label: Label
+
+
+class MergeRequest(Question):
+    """Two classes that are one."""
+
+    source: Label
+    target: Label
+
+
+class Relabelled(Answer):
+    """The class has its new name."""
+
+    model_version: Count
+    journal_examples: Count
+    snapshots_holding: list[Snapshot]
 
 
 # ---- snapshots ------------------------------------------------------------------------------------------------------
