@@ -5,7 +5,7 @@ SOURCES := sharp_engine proto client cli server benchmarks reliability devtools 
 FORGET ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo serve browser pictures test test-clients image-check audit lint format types imports unit generate readme
+.PHONY: help env ring-env ring-check demo serve browser pictures test test-clients image-check audit lint format types imports unit generate readme
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,12 @@ env: .venv/ready ## .venv with everything that is needed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
+
+ring-env: env ## .venv-ring with the rivals' libraries, for `sharp benchmark ring`
+	@$(BIN)/python -m benchmarks.ring.environment
+
+ring-check: ring-env ## every contestant of the ring on a tiny stream; needs the rivals' libraries, so not part of `make test`
+	$(BIN)/python -m tests.benchmarks.ring_check
 
 demo: env ## learn digits without forgetting, survive a SIGKILL, forget FORGET=3; KEEP=1 keeps serving its page
 	@$(BIN)/python -m demo --forget $(FORGET) $(if $(KEEP),--keep)

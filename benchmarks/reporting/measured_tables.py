@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reporting import learner_tables
+from benchmarks.reporting import learner_tables, ring_tables
 from benchmarks.reporting.files import write_text
 from benchmarks.reporting.markdown import Row, markdown_table
 
@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "benchmarks" / "results"
+RING_PICTURE = ROOT / "docs" / "images" / "ring.svg"
 
 Results = list[dict[str, Any]]
 
@@ -39,6 +40,9 @@ def main() -> int:
     results = load()
     for document in DOCUMENTS:
         write_text(document, rendered(document.read_text(encoding="utf-8"), results))
+    picture = ring_tables.picture(results)
+    if picture is not None:
+        write_text(RING_PICTURE, picture)
     return 0
 
 
@@ -226,12 +230,15 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "serving": serving,
     "reliability": reliability,
     "load": load_run,
+    "ring-overview": ring_tables.overview,
+    "ring": ring_tables.details,
     **{f"learner-{group}": partial(learner_tables.markdown, group) for group in learner_tables.GROUPS},
 }
 """By the name of their markers."""
 DOCUMENTS: dict[Path, tuple[str, ...]] = {
     README: ("headline",),
     BENCHMARKS: (
+        *("ring-overview", "ring"),
         *(f"learner-{group}" for group in learner_tables.GROUPS),
         *("accuracy", "speed", "serving", "reliability", "load"),
     ),

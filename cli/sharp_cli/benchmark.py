@@ -35,6 +35,12 @@ def learner(context: typer.Context) -> None:
 
 
 @app.command(context_settings=_HAND_ON, add_help_option=False)
+def ring(context: typer.Context) -> None:
+    """Run our learner beside every rival of the paper and what a user would pick instead, on the same stream."""
+    _run("benchmarks.ring.__main__", context)
+
+
+@app.command(context_settings=_HAND_ON, add_help_option=False)
 def speed(context: typer.Context) -> None:
     """Measure training, prediction, growth and snapshots against their floors."""
     _run("benchmarks.speed.__main__", context)

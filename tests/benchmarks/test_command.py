@@ -20,7 +20,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     return app
 
 
-@pytest.mark.parametrize("name", ["paper", "learner", "speed"])
+@pytest.mark.parametrize("name", ["paper", "learner", "ring", "speed"])
 def test_help_is_the_benchmarks_own(app: typer.Typer, name: str) -> None:
     outcome = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "120", "TERM": "dumb"})
     assert outcome.exit_code == 0 and "--data-root" in outcome.output

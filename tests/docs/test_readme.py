@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reporting import measured_tables
+from benchmarks.reporting import measured_tables, ring_tables
 from benchmarks.reporting.measured_tables import BENCHMARKS, DOCUMENTS, README, TABLES
 
 TEXT = README.read_text(encoding="utf-8")
@@ -39,6 +39,11 @@ def test_pictures_are_in_the_repository() -> None:
     assert pictures
     for picture in pictures:
         assert (measured_tables.ROOT / picture).read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_the_rings_picture_is_that_of_the_results() -> None:
+    picture = ring_tables.picture(measured_tables.load())
+    assert measured_tables.RING_PICTURE.read_text(encoding="utf-8") == picture, "run `make readme`"
 
 
 def test_the_text_names_the_figures_of_the_picture() -> None:

@@ -34,7 +34,7 @@ from sharp_server.learners.forgetting import Forgetting
 from sharp_server.learners.importing import Importing, Offer
 from sharp_server.learners.lifecycle import Lifecycle
 from sharp_server.learners.mailbox import Mailbox
-from sharp_server.learners.messages import labels_message
+from sharp_server.learners.messages import labels_message, timestamp
 from sharp_server.learners.parked_episodes import ParkedEpisodes
 from sharp_server.learners.quality_messages import quality_message
 from sharp_server.learners.registry import Registry

@@ -1,0 +1,74 @@
+"""What a reader of a ring must know: how it was compared, and why figures differ from the paper's."""
+
+from __future__ import annotations
+
+from benchmarks.reporting.ring_tables import ahead_of_ours
+from benchmarks.ring.result import RingResult
+
+COLUMNS = (
+    "Forgetting: best accuracy an episode's classes ever had, less the final one; transfer: the final less the first. "
+    "Kept: weights, statistics and memories; raw: the part that holds examples as they came. Whether a learner saved "
+    "between two episodes goes on bit by bit was tried, with the object pickled and the random state restored."
+)
+
+_FAR = 5.0
+"""Points from the paper's figure at which a row is explained."""
+
+_WHY = {
+    "der": "DER: Avalanche stores the logits of the end of an episode and replays none within the first; the paper ran "
+    "Mammoth, which stores them while it learns and replays from the second batch on.",
+    "er": "ER: Avalanche fills the replay buffer at the end of an episode; the paper ran Mammoth, which fills it while "
+    "it learns. The paper's baselines also end in a sigmoid, ours in logits as the libraries expect.",
+    "fdr": "FDR: written from its paper with α = 0.2 as the comparison's table has it; Mammoth, which the paper ran, "
+    "takes a step of its own for the distance, at full weight.",
+    "icarl": "iCaRL: Avalanche's, without the mirror images that it averages exemplars with (digits have none).",
+    "agem": "A-GEM: Avalanche's memory has an equal part for every episode and a sample of all of them.",
+    "sgd": "SGD: the paper names no settings; ours are iCaRL's.",
+    "joint": "Joint: the paper names no settings; ours are iCaRL's.",
+    "sharp-paper": "The paper's preset: see docs/benchmarks.md, Accuracy.",
+}
+
+
+def remarks(result: RingResult) -> list[str]:
+    """What makes figures of this ring incomparable, on top of the page."""
+    found = []
+    cut = {standing.runs[0].fraction for standing in result.standings if standing.runs[0].fraction < 1.0}
+    if cut:
+        who = [standing.entry.title for standing in result.standings if standing.runs[0].fraction < 1.0]
+        shares = " or ".join(f"{fraction:g}" for fraction in sorted(cut))
+        found.append(f"Learned from {shares} of the training set only: {', '.join(who)}.")
+    if result.data["judged_by"] != "the test set":
+        found.append("Judged by examples split off from the training set.")
+    lead = ahead_of_ours([standing.to_dict() for standing in result.standings])
+    if lead:
+        found.append("Ahead of ours without raw data: " + ", ".join(record["title"] for record in lead) + ".")
+    return found
+
+
+def explanations(result: RingResult) -> list[str]:
+    """How it was compared, and the rows that lie far from the paper's."""
+    memory = result.settings["memory"]
+    found = [
+        f"Everyone gets the same episodes in the same order. Those that replay examples may keep {memory:,}: "
+        + (
+            "the paper's budget, as many bytes as SHARP's short-term memory. As in the paper, labels, logits and LTM "
+            "do not count against it."
+            if result.published
+            else "twenty per class, as iCaRL's paper has it; the paper has no budget for this data."
+        ),
+        "Networks have the paper's shape, dense, with one output per class, and the paper's settings of its comparison "
+        "(its supplement, table 5). Deep SLDA, FeCAM, REMIND and BIR ask for pretrained layers; there are none here, "
+        "so they are trained on the first episode and then frozen (BIR on grey images learns all its layers, as its "
+        "paper does there). On vectors these four see the vectors themselves.",
+        "Of images our learner keeps activations and features, no pixels. Of vectors its short-term and episodic "
+        "memory hold some of the vectors, packed, and they are counted as raw.",
+    ]
+    for standing in result.standings:
+        figure = result.published.get(standing.entry.published)
+        mean = standing.mean("accuracy")
+        if figure is None or mean is None or abs(100 * mean - figure["mean"]) <= _FAR:
+            continue
+        why = _WHY.get(standing.entry.name)
+        if why is not None:
+            found.append(f"{why} Here {100 * mean:.1f}, there {figure['mean']:.1f}.")
+    return found

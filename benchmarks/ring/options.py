@@ -1,0 +1,107 @@
+"""What a ring is asked for; everything is checked on construction, before any data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.datasets import DATASETS
+from benchmarks.errors import require
+from benchmarks.paper import scenario
+from benchmarks.paper.scenario import Blurry, Sequence_
+
+Order = Literal["label", "random"]
+
+PER_EPISODE = {**scenario.CLASSES_PER_EPISODE, "banking77": 7}
+USUAL_ORDER: dict[str, Order] = {"banking77": "random"}
+"""The order of classes where none is asked for; by label, as the paper has it, for all others."""
+
+RAW_EXAMPLES = {"mnist": 50, "fashion-mnist": 50, "emnist-letters": 50, "cifar10": 534, "cifar100": 1334}
+"""Examples that may be kept as they came: the paper's budgets, in bytes equal to SHARP's short-term memory."""
+RAW_PER_CLASS = 20
+"""The same for data that the paper does not have: what iCaRL's paper gives a class."""
+
+
+@dataclass(frozen=True)
+class RingOptions:
+    """One data set, all contestants or some."""
+
+    dataset: str
+    data_root: Path
+    seeds: tuple[int, ...] = (0,)
+    only: str = ""
+    """Names and kinds of contestants; empty for all."""
+    fraction: float = 1.0
+    slow_fraction: float | None = None
+    """For those that train a network by gradients; absent: as all others."""
+    blurry: Blurry | None = None
+    order: Order | None = None
+    """Of classes; absent: the data set's usual one."""
+    classes_per_episode: int | None = None
+    """Absent: the paper's, or 2."""
+    memory: int | None = None
+    """Examples to keep; absent: the paper's budget, or twenty per class."""
+    validate: bool = False
+    """Judge by examples split off from the training set; the test set is not read."""
+    threads: int = 1
+    ring_python: Path | None = None
+    """The interpreter of the rivals' environment."""
+    launcher: Sequence[str] = field(default=())
+    """A command that each contestant's process is started through, such as `nice -n 19`."""
+    again: bool = False
+    """Run chosen contestants that are finished once more."""
+
+    def __post_init__(self) -> None:
+        require(self.dataset in DATASETS, "dataset", self.dataset, "one of " + ", ".join(DATASETS))
+        require(len(self.seeds) > 0, "seeds", self.seeds, "at least one")
+        require(len(set(self.seeds)) == len(self.seeds), "seeds", self.seeds, "all different")
+        require(min(self.seeds) >= 0, "seeds", self.seeds, "at least 0")
+        for name in ("fraction", "slow_fraction"):
+            value = getattr(self, name)
+            require(value is None or 0.0 < value <= 1.0, name, value, "in (0, 1]")
+        require(self.order in (None, "label", "random"), "order", self.order, "label or random")
+        for name in ("classes_per_episode", "memory", "threads"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, name, value, "at least 1")
+
+    @property
+    def slug(self) -> str:
+        """A short name for files. Fractions are not part of it: each contestant keeps its own."""
+        words = [self.dataset]
+        words += [f"blurry-{self.blurry.classes}-{self.blurry.novelty:g}"] if self.blurry else []
+        words += [f"{self.order}-order"] if self.order else []
+        words += [f"{self.classes_per_episode}-classes"] if self.classes_per_episode else []
+        words += [f"memory-{self.memory}"] if self.memory else []
+        words += ["validation"] if self.validate else []
+        return "-".join(words)
+
+    def fraction_of(self, slow: bool) -> float:
+        """Share of the training set that a contestant learns from."""
+        return self.slow_fraction if slow and self.slow_fraction is not None else self.fraction
+
+    def sequence(self, classes: int, seed: int) -> Sequence_:
+        """The classes of each episode."""
+        if self.blurry is not None:
+            return scenario.blurry_sequence(classes, self.blurry, seed)
+        per_episode = min(self.classes_per_episode or PER_EPISODE.get(self.dataset, 2), classes)
+        if (self.order or USUAL_ORDER.get(self.dataset, "label")) == "random":
+            return scenario.in_random_order(classes, per_episode, seed)
+        return scenario.class_incremental(classes, per_episode)
+
+    def memory_for(self, classes: int) -> int:
+        """Examples to keep."""
+        return self.memory or RAW_EXAMPLES.get(self.dataset, RAW_PER_CLASS * classes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What figures depend on, as plain JSON values."""
+        return {
+            "dataset": self.dataset,
+            "blurry": None if self.blurry is None else {"c": self.blurry.classes, "eta": self.blurry.novelty},
+            "order": self.order or USUAL_ORDER.get(self.dataset, "label"),
+            "classes_per_episode": self.classes_per_episode or PER_EPISODE.get(self.dataset, 2),
+            "memory": self.memory,
+            "validate": self.validate,
+            "threads": self.threads,
+        }

@@ -1,0 +1,203 @@
+"""The ring: what it is asked for, how contestants are run and judged, and what is kept of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.datasets import load
+from benchmarks.errors import OptionError
+from benchmarks.paper.scenario import Blurry
+from benchmarks.ring import environment, roster
+from benchmarks.ring import run as ring_run
+from benchmarks.ring.options import RingOptions
+from benchmarks.ring.protocol import Outcome, Stream, Task
+from benchmarks.ring.result import judge
+from benchmarks.ring.run import Ring, run
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def options(root: Path, **values: object) -> RingOptions:
+    return RingOptions(**{"dataset": "banking77", "data_root": root, "only": "means", **values})  # type: ignore[arg-type]
+
+
+# ---- what is asked for ------------------------------------------------------------------------------------------
+
+
+def test_options_that_cannot_be_are_named(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="fraction must be in"):
+        options(tmp_path, fraction=0.0)
+    with pytest.raises(OptionError, match="order must be label or random, not 'sideways'"):
+        options(tmp_path, order="sideways")
+    with pytest.raises(OptionError, match="no contestant 'nobody'"):
+        roster.chosen("nobody")
+
+
+def test_the_paper_sets_how_many_examples_rivals_keep_and_icarl_sets_it_elsewhere(tmp_path: Path) -> None:
+    assert options(tmp_path, dataset="cifar10").memory_for(10) == 534
+    assert options(tmp_path).memory_for(77) == 20 * 77
+    assert options(tmp_path, memory=7).memory_for(77) == 7
+
+
+def test_seeds_change_the_order_of_classes_only_where_it_is_random(tmp_path: Path) -> None:
+    by_label = options(tmp_path, dataset="mnist")
+    assert by_label.sequence(10, 0) == by_label.sequence(10, 1) == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
+    random = options(tmp_path, dataset="mnist", order="random")
+    assert random.sequence(10, 0) != random.sequence(10, 1)
+
+
+def test_names_of_contestants_are_all_different_and_their_code_is_there() -> None:
+    assert len({entry.name for entry in roster.ROSTER}) == len(roster.ROSTER)
+    for entry in roster.ROSTER:
+        module, _, name = entry.code.partition(":")
+        source = (REPOSITORY / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
+        assert re.search(rf"^class {name}\b", source, re.MULTILINE), entry.code
+
+
+def test_contestants_that_do_not_fit_are_absent_with_the_reason(learner_root: Path, tmp_path: Path) -> None:
+    ring = Ring(options(learner_root, blurry=Blurry(3, 0.5)), tmp_path, load("banking77", learner_root))
+    absent = ring.result().absent
+    assert absent["SHARP Serve, the paper's preset"] == "it learns images"
+    assert "takes every class" in absent["iCaRL"]
+    assert absent["DER"] == "not run"
+
+
+# ---- judging ----------------------------------------------------------------------------------------------------
+
+
+def outcome(judged_after: tuple[int, ...]) -> Outcome:
+    return Outcome(
+        contestant="means", seed=0, judged_after=judged_after, learn_cpu_seconds=(1.0, 2.0), learn_seconds=(1.0, 2.0),
+        answer_cpu_seconds=0.5, answered=4, kept_bytes=10, raw_bytes=0, peak_bytes=20, resumes_exactly=True,
+        versions={}, settings={},
+    )  # fmt: skip
+
+
+def test_accuracy_counts_classes_seen_so_far_and_forgetting_what_was_lost() -> None:
+    truth = np.array([0, 0, 1, 1])
+    answers = np.array([[0, 0, 0, 0], [0, 1, 1, 1]])
+    found = judge(outcome((1, 2)), answers, truth, ((0,), (1,)), 2, key="k", fraction=1.0, training_examples=4)
+    assert found.accuracy_after_episode == (1.0, 0.75)
+    assert found.accuracy == 0.75
+    assert found.forgetting == 0.5 and found.backward_transfer == -0.5
+    assert found.learn_cpu_seconds == 3.0 and found.answer_cpu_seconds_per_1000 == 125.0
+
+
+def test_who_learns_everything_at_once_has_no_forgetting() -> None:
+    found = judge(
+        outcome((2,)), np.array([[0, 1]]), np.array([0, 1]), ((0,), (1,)), 2, key="k", fraction=1.0, training_examples=4
+    )
+    assert found.forgetting is None and found.backward_transfer is None
+    assert np.isnan(found.accuracy_after_episode[0]) and found.accuracy_after_episode[1] == 1.0
+
+
+def test_tasks_streams_and_outcomes_survive_their_files(tmp_path: Path) -> None:
+    task = Task("knn", "mnist", 3, 4, ((0, 1), (2, 3)), 50, True, 0.5, 1, "stream.npz", "outcome.json")
+    task.write(tmp_path / "task.json")
+    assert Task.read(tmp_path / "task.json") == task
+    stream = Stream(np.arange(12, dtype=np.uint8).reshape(6, 2), np.arange(6), np.array([2, 6]), np.zeros((1, 2)))
+    stream.write(tmp_path / "stream.npz")
+    episodes = Stream.read(tmp_path / "stream.npz").episodes()
+    assert [len(y) for _, y in episodes] == [2, 4]
+    outcome((1,)).write(tmp_path / "outcome.json", np.array([[1, 2]]))
+    read, answers = Outcome.read(tmp_path / "outcome.json")
+    assert read == outcome((1,)) and answers.tolist() == [[1, 2]]
+
+
+# ---- running ----------------------------------------------------------------------------------------------------
+
+
+def test_a_ring_runs_judges_and_reports(learner_root: Path, tmp_path: Path) -> None:
+    result = run(options(learner_root, only="means,knn,sharp"), tmp_path)
+    assert not result.failures
+    kept = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    found = {record["name"]: record for record in kept["contestants"]}
+    assert set(found) == {"means", "knn", "sharp"}
+    assert all(record["mean"]["accuracy"] > 0.5 for record in found.values())
+    assert all(len(record["accuracy_after_episode"]) == 4 for record in found.values()), "22 classes, 7 at a time"
+    assert found["knn"]["keeps_raw"] and not found["means"]["keeps_raw"]
+    assert found["knn"]["mean"]["raw_bytes"] == 22 * 30 * 12 * 4
+    assert found["sharp"]["keeps_raw"], "of vectors our memories are examples"
+    assert found["sharp"]["resumes_exactly"] and found["means"]["resumes_exactly"]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "5-NN, everything kept" in page and "http" not in page.replace("http-equiv", "")
+
+
+def test_finished_contestants_are_not_run_again_unless_asked(learner_root: Path, tmp_path: Path) -> None:
+    run(options(learner_root), tmp_path)
+    kept = tmp_path / "runs" / "means-0.json"
+    first = kept.stat().st_mtime_ns
+    run(options(learner_root), tmp_path)
+    assert kept.stat().st_mtime_ns == first
+    run(options(learner_root, again=True), tmp_path)
+    assert kept.stat().st_mtime_ns > first
+
+
+def test_what_was_run_with_other_settings_is_neither_taken_nor_shown(learner_root: Path, tmp_path: Path) -> None:
+    run(options(learner_root, only="means"), tmp_path)
+    result = run(options(learner_root, only="knn", memory=5), tmp_path)
+    assert [standing.entry.name for standing in result.standings] == ["knn"]
+
+
+def test_a_contestant_that_breaks_is_named_and_the_others_go_on(
+    learner_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = roster.Entry("knn", "5-NN", "user", "benchmarks.ring.rivals.scikit:Nothing")
+    monkeypatch.setattr(roster, "ROSTER", (broken, roster.entry("means")))
+    monkeypatch.setattr(ring_run, "ROOT", tmp_path / "elsewhere")
+    script = tmp_path / "launcher.py"
+    script.write_text("import sys; print('lost my way', file=sys.stderr); sys.exit(3)", encoding="utf-8")
+    result = run(options(learner_root, only="", launcher=[sys.executable, str(script)]), tmp_path)
+    assert result.failures == {"knn-0": "lost my way", "means-0": "lost my way"}
+
+
+def test_those_that_are_slow_may_learn_from_less(learner_root: Path, tmp_path: Path) -> None:
+    ring = Ring(options(learner_root, slow_fraction=0.5), tmp_path, load("banking77", learner_root))
+    shares = {bout.entry.name: bout.fraction for bout in ring.bouts(roster.chosen("means,fdr"))}
+    assert shares == {"means": 1.0, "fdr": 0.5}
+
+
+def test_without_the_rivals_environment_it_says_how_to_make_it(learner_root: Path, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="make ring-env"):
+        run(options(learner_root, only="icarl", ring_python=tmp_path / "python"), tmp_path)
+    assert environment.interpreter(Path(sys.executable)) == Path(sys.executable)
+
+
+def test_an_interruption_ends_the_contestants_process_and_keeps_what_is_finished(
+    learner_root: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "launcher.py"
+    script.write_text(
+        "import os, subprocess, sys, time\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        "if 'knn' in sys.argv[-1]: time.sleep(60)\n"
+        "sys.exit(subprocess.call(sys.argv[1:]))\n",
+        encoding="utf-8",
+    )
+    command = [
+        sys.executable, "-m", "benchmarks.ring", "--dataset", "banking77", "--data-root", str(learner_root),
+        "--only", "means,knn", "--output", str(tmp_path), "--launcher", f"{sys.executable} {script}",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "runs" / "means-0.json").is_file() or not (tmp_path / "logs" / "knn-0.txt").is_file():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    pid = int((tmp_path / "pid").read_text(encoding="utf-8"))
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=30)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    result = run(options(learner_root, only="means,knn"), tmp_path)
+    assert {standing.entry.name for standing in result.standings} == {"means", "knn"}
