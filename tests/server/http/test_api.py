@@ -219,8 +219,10 @@ def test_the_server_says_how_it_is_and_counts_requests_by_route(http: httpx.Clie
     wrong = http.put("/api/learners")
     refused(wrong, 405, "METHOD_NOT_ALLOWED")
     assert "GET" in wrong.headers["allow"]
+    refused(http.get("/api/learners/absent"), 404, "LEARNER_NOT_FOUND")
     metrics = http.get("/metrics").text
-    assert 'sharp_requests_total{code="OK",method="GET /api/learners/{name}"}' in metrics
+    assert 'sharp_requests_total{code="OK",method="GET /api/server"}' in metrics
+    assert 'sharp_requests_total{code="NOT_FOUND",method="GET /api/learners/{name}"}' in metrics
     assert 'sharp_requests_total{code="NOT_FOUND",method="HTTP"}' in metrics
     assert http.head("/healthz").status_code == http.head("/metrics").status_code == 200
 

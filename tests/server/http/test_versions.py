@@ -19,8 +19,8 @@ def http(shared: Server) -> Iterator[httpx.Client]:
 
 def test_every_version_says_how_good_it_is(shared: Server, http: httpx.Client) -> None:
     shared.create("measured")
-    shared.teach("measured", blobs(["a", "b"]))
-    shared.teach("measured", blobs(["c", "d"]), stream_id="t")
+    shared.teach("measured", blobs(["a", "b"], 200))
+    shared.teach("measured", blobs(["c", "d"], 200), stream_id="t")
     newest, *_ = http.get("/api/learners/measured/quality").json()["qualities"]
     assert newest["model_version"] == 2 and {entry["label"] for entry in newest["classes"]} == {"a", "b", "c", "d"}
     assert 0 < newest["right"] <= newest["examples"]
@@ -28,7 +28,7 @@ def test_every_version_says_how_good_it_is(shared: Server, http: httpx.Client) -
     report = learner["status"]["quality"]
     assert report["quality"]["model_version"] == 2 and report["fallen"] == []
     for entry in learner["classes"]:
-        assert entry["examples"] == 40 and entry["quality"]["examples"] > 0
+        assert entry["examples"] == 200 and entry["quality"]["examples"] > 0
     page = http.get("/api/learners/measured/quality", params={"page_size": 1}).json()
     assert len(page["qualities"]) == 1
 
