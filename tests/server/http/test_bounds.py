@@ -114,7 +114,8 @@ def test_a_head_without_end_is_refused(strict: Server) -> None:
                 connection.sendall(f"X-{i}: {'x' * 100}\r\n".encode())
         except OSError:
             pass
-        assert everything(connection).startswith((b"HTTP/1.1 400", b""))
+        answer = everything(connection)  # ends, though the head never does
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
 
 
 def test_more_connections_than_there_may_be_are_refused(serve: Callable[..., Server]) -> None:
