@@ -604,6 +604,26 @@ def test_examples_that_wait_follow_a_class_to_its_new_name(merge: bool, with_ver
     run(again)
 
 
+@pytest.mark.parametrize("merge", [False, True], ids=["renamed", "merged"])
+def test_lessons_that_wait_follow_a_class_to_its_new_name(merge: bool, run: Run) -> None:
+    name = "class 2" if merge else "another"
+
+    async def work(storage: Storage) -> None:
+        learner = (await storage.create_learner(new_learner("a"), 10)).id
+        await storage.keep_lesson(lesson(learner, "one", [0, 1, 1]))
+        await storage.keep_lesson(lesson(learner, "two", [2, 1]))
+        assert await storage.relabel(Relabelling(learner, json.dumps("class 1"), json.dumps(name), merge)) == 3
+
+    async def again(storage: Storage) -> None:
+        (learner,) = await storage.learners()
+        named = dict(await storage.classes(learner.id))
+        found = [[json.loads(named[o]) for o in ordinals] for _, _, ordinals in await known(storage, learner.id)]
+        assert found == [["class 0", name, name], ["class 2", name]]
+
+    run(work)
+    run(again)
+
+
 def test_forgetting_a_class_forgets_its_older_names_in_the_snapshots_that_hold_them(run: Run) -> None:
     async def work(storage: Storage) -> None:
         learner, stream = await learner_and_stream(storage)
