@@ -350,3 +350,27 @@ def test_names_survive_a_kill_and_batches_that_waited_come_out_right(mark: str, 
     until(lambda: server.learner("a").status.episodes_learned == 2, SECONDS)
     assert {text: entry.examples for text, entry in classes(server, "a").items()} == {"apple": 160}
     assert json.dumps(sorted(classes(server, "a"))) == '["apple"]'
+
+
+def test_lessons_beyond_the_version_follow_names_and_survive_the_step_back_and_a_kill(
+    serve: Callable[..., Server],
+) -> None:
+    server = serve("one", teaching__version_seconds=3600)
+    server.create("trees")
+    for number, texts in enumerate(("ab", "cd")):
+        server.teach("trees", blobs(texts), stream_id=str(number))
+    x, y = blobs("ae", each=5, seed=3)
+    server.lesson("trees", x, y)
+    probes = blobs("e", each=8, seed=4)[0]
+    assert set(answered(server.predict("trees", probes))) == {"e"}
+    rename(server, "trees", "e", "elm")
+    assert set(answered(server.predict("trees", probes))) == {"elm"}
+    undo(server, "trees")
+    found = server.predict("trees", probes)
+    assert set(answered(found)) == {"elm"} and found.examples_beyond_version == len(x)
+    before = list(found.distances)
+    server.kill()
+    server.restart()
+    assert list(server.predict("trees", probes, min_examples=len(x)).distances) == before
+    merge(server, "trees", "elm", "a")
+    assert set(answered(server.predict("trees", probes))) == {"a"}
