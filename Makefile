@@ -5,7 +5,7 @@ SOURCES := sharp_engine proto client cli server benchmarks reliability devtools 
 FORGET ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help env ring-env ring-check demo serve browser pictures test test-clients image-check audit lint format types imports unit generate readme
+.PHONY: help env ring-env ring-check demo serve browser pictures test test-cluster test-clients test-python image-check audit lock sbom licences fuzz-decoders faults lint format types imports unit generate readme proof
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,14 +63,39 @@ generate: env ## the stubs, from proto/, and the client for threads, from the on
 	$(BIN)/python proto/generate.py
 	$(BIN)/python client/generate.py
 
+proof: env ## everything of docs/proof.md that is not shown for this commit yet: takes some hours; QUICK=1 for a short form
+	$(BIN)/python -m reliability.proof $(if $(QUICK),--quick)
+
 readme: env ## the measured tables of README.md and docs/benchmarks.md, from benchmarks/results
 	$(BIN)/python -m benchmarks.reporting.measured_tables
+
+test-cluster: env ## a cluster on network namespaces of which everything dies once; needs root and iproute2, and says so where it may not
+	$(BIN)/python -m reliability.cluster --output benchmarks/results/cluster.json
 
 test-clients: env ## stock clients of other projects against a running server; needs npm, so not part of `make test`
 	$(BIN)/python -m tests.stock_clients.run
 
 image-check: env ## the container, built on a stand-in base and run; needs root, buildah, debootstrap, podman and runc
 	$(BIN)/python -m tests.docker.image_check
+
+test-python: env ## the tests with every Python from 3.11 to 3.13 that is here, each in .venv-VERSION; says which are absent
+	$(BIN)/python -m devtools.pythons
+
+lock: env ## docker/requirements.lock and docker/cuda.lock, with hashes, as pip resolves them; UPGRADE=1 takes newer versions
+	$(BIN)/python -m devtools.lock $(if $(UPGRADE),--upgrade)
+
+sbom: env ## sbom.json: what is in the image, in CycloneDX's format, from the locks
+	cat docker/requirements.lock docker/cuda.lock | $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible --of JSON -o sbom.json -
+
+licences: env ## docs/licences.md, from the metadata of what is in the locks
+	$(BIN)/python -m devtools.licences
+
+fuzz-decoders: env ## atheris on the decoders, the snapshot reader and the journal's reader, SECONDS=60 each
+	$(BIN)/python -m pip install --quiet 'atheris>=3'
+	$(BIN)/python -m reliability.fuzz.coverage --seconds $(or $(SECONDS),60)
+
+faults: env ## disk, clock, memory, trainer and certificates failing under a real server: what happened, in a table
+	$(BIN)/python -m reliability.faults
 
 audit: env ## known vulnerabilities of what is installed; needs an advisory service, and says so where there is none
 	$(BIN)/python tests/abuse/audit.py

@@ -1,6 +1,6 @@
 """Requests made up from the server's own description of its HTTP routes, by schemathesis: right ones and wrong ones.
 
-    python -m reliability.http --examples 500
+    python -m reliability.http --examples 500 --output benchmarks/results/http.json
 
 No answer may be a fault of the server (500), and none may be one that the description does not allow: its status, its
 type of content, its content. The planted learner must answer as before in the end. Streams of events, which never end,
@@ -10,6 +10,7 @@ are left out.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections import Counter
@@ -28,6 +29,7 @@ from schemathesis import APIOperation, GenerationMode
 from schemathesis.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 from schemathesis.core.result import Err
 
+from benchmarks.reporting.machine import machine, versions
 from devtools.server_process import ONE_THREAD, ServerProcess
 from sharp_client import Client
 
@@ -45,6 +47,13 @@ class SchemaReport:
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
     """By operation and status."""
     failures: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        routes: dict[str, dict[str, int]] = {}
+        for (name, status), count in sorted(self.statuses.items()):
+            routes.setdefault(name, {})[str(status)] = count
+        return {"requests": sum(self.statuses.values()), "failures": self.failures, "routes": routes}
 
 
 def plant(server: ServerProcess) -> None:
@@ -110,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; 1 if anything broke."""
     parser = argparse.ArgumentParser(prog="python -m reliability.http", description=__doc__.partition("\n")[0])
     parser.add_argument("--examples", type=int, default=500, help="requests of each kind for each route")
+    parser.add_argument("--output", type=Path, help="JSON file for the result")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         with ServerProcess(Path(folder), SETTINGS, environment=ONE_THREAD).start() as server:
@@ -123,11 +133,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines = [
         f"{sum(codes.values())} requests: " + ", ".join(f"{code} {count}" for code, count in sorted(codes.items()))
     ]
-    lines += report.failures
     if not well:
-        lines.append("the server is not well any more")
+        report.failures.append("the server is not well any more")
+    lines += report.failures
+    if options.output is not None:
+        content = {"versions": versions(), "machine": machine(), "examples": options.examples, **report.to_dict()}
+        options.output.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     sys.stdout.write("\n".join(lines) + "\n")
-    return int(bool(report.failures) or not well)
+    return int(bool(report.failures))
 
 
 if __name__ == "__main__":

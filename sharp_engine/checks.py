@@ -73,8 +73,8 @@ def check_frozen(before: Network, after: Network) -> None:
 def check_nothing_forgotten(before: Learner, after: Learner, x: Tensor) -> None:
     """4: classes older than m episodes keep their memories, their masked representations and their predictions.
 
-    They have left STM, or are replayed only for the sake of younger ones. Classes that came back or were forgotten in
-    between are not compared. x: (n, *input shape), any inputs.
+    They have left STM. Classes that came back or were forgotten in between are not compared. x: (n, *input shape), any
+    inputs.
     """
     oldest = before.network_episodes - before.config.memory.replayed_episodes
     left = {memory.class_id: memory for memory in before.ltm.classes if memory.episode <= oldest}
@@ -104,7 +104,7 @@ def check_budgets(learner: Learner) -> None:
     """5: STM stays within its bytes (between episodes), LTM within its entries per class; both know when and who."""
     stm, memory = learner.stm, learner.config.memory
     _require(stm.nbytes <= stm.budget, f"STM takes {stm.nbytes} bytes of {stm.budget}")
-    for held in stm.classes if memory.stm_share == "even" else ():
+    for held in stm.classes:
         _require(
             held.episode > learner.network_episodes - memory.replayed_episodes,
             f"STM holds an activation of episode {held.episode}",

@@ -17,16 +17,14 @@ from typing import Any, Literal, TypeVar
 from sharp_engine.errors import ConfigError
 
 Selection = Literal["covered", "greedy-all"]
-RecruitBeforeCut = Literal["every-episode", "first-episode"]
 AnchorLosses = Literal["mean", "sum"]
 FanIn = Literal["possible", "existing"]
-StmChoice = Literal["random", "herding"]
-StmShare = Literal["even", "fading"]
-Vote = Literal["majority", "calibrated"]
 Boundaries = Literal["explicit", "automatic"]
 ArchitectureKind = Literal["auto", "conv-small", "vgg-small", "mlp", "dictionary", "backbone"]
 
 _T = TypeVar("_T")
+
+_MOST_SHARDS = 256
 
 
 def _require(holds: bool, name: str, value: object, wanted: str) -> None:
@@ -91,26 +89,14 @@ class DictionaryConfig:
     """Side of a patch in pixels; images of smaller sides take smaller patches."""
     grid: int | None = None
     """Responses are averaged over grid × grid cells of the image. Absent: 3 for gray images, 2 for coloured ones."""
-    threshold: float = 0.35
-    """Response below which an atom is silent."""
-    contrast_floor: float = 0.005
-    """Added to the variance of a patch before it is divided out, so that flat patches stay flat."""
-    whitening_floor: float = 0.1
-    """Added to the eigenvalues of the patches' covariance before they are whitened."""
     patches: int = 60_000
     """How many random patches the dictionary is made from."""
-    rounds: int = 8
-    """Rounds of spherical k-means."""
 
     def __post_init__(self) -> None:
         _require(self.atoms is None or self.atoms >= 1, "atoms", self.atoms, "at least 1")
         _require(self.grid is None or self.grid >= 1, "grid", self.grid, "at least 1")
-        _require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
         _require(self.patch >= 2, "patch", self.patch, "at least 2")
         _require(self.patches >= (self.atoms or 1), "patches", self.patches, f"at least atoms ({self.atoms})")
-        for name in ("contrast_floor", "whitening_floor"):
-            _require(0 < getattr(self, name) < math.inf, name, getattr(self, name), "positive")
-        _require(0 <= self.threshold < math.inf, "threshold", self.threshold, "at least 0")
 
     def for_channels(self, channels: int) -> DictionaryConfig:
         """The same with atoms and grid chosen, for images of so many channels."""
@@ -203,11 +189,6 @@ class TrainingConfig:
     (the published code)."""
     selection_examples: int = 1024
     """Most examples on which activations are summed for selection."""
-    recruit_before_cut: RecruitBeforeCut = "every-episode"
-    """When units before the replay cut are recruited. `every-episode`: like those behind it (the paper's rule). What
-    STM holds then lacks the units recruited since, and the network learns to tell old classes from new ones by what is
-    missing, so that new classes swallow unseen examples of old ones. `first-episode`: all that respond, at once, and
-    none later, so that replayed activations stay like those of the stream."""
     anchor_losses: AnchorLosses = "mean"
     """How the losses of a step's anchors are put together: `sum` is the paper's equation, `mean` is usual. Adadelta is
     not indifferent: gradients of the mean are small beside its ε, so its steps are small too, and too small for a deep
@@ -216,6 +197,9 @@ class TrainingConfig:
     """Adadelta's learning rate."""
     cache_mebibytes: int = 1024
     """Most memory for outputs of frozen units, computed once per episode; what does not fit is computed every step."""
+    shards: int = 1
+    """Parts that a batch is computed in, each by itself, by as many processes as divide them (see
+    `training/sharding.py`). The result depends on the shards and not on the processes."""
     rest_after: int = 0
     """With a learned metric: the network rests once its vote has added nothing for so many episodes in a row. 0:
     never."""
@@ -228,6 +212,8 @@ class TrainingConfig:
         _require(self.cache_mebibytes >= 0, "cache_mebibytes", self.cache_mebibytes, "at least 0")
         _require(self.rest_after >= 0, "rest_after", self.rest_after, "at least 0")
         _require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2")
+        most = min(self.batch_size, _MOST_SHARDS)
+        _require(1 <= self.shards <= most, "shards", self.shards, f"1 to {most}: batch_size, at most {_MOST_SHARDS}")
         _require(0 < self.temperature < math.inf, "temperature", self.temperature, "positive")
         _require(0.0 <= self.tau_min <= 1.0, "tau_min", self.tau_min, "in [0, 1]")
         _require(0 < self.learning_rate < math.inf, "learning_rate", self.learning_rate, "positive")
@@ -244,16 +230,7 @@ class MemoryConfig:
     replayed_episodes: int = 1
     """m: how many previous episodes the short-term memory holds; 0 means no replay."""
     stm_capacity: int = 50
-    """Byte budget of the short-term memory, counted in activations of one byte per value."""
-    stm_choice: StmChoice = "random"
-    """Which examples it keeps: at random, or by herding (their mean approximates the class mean of representations)."""
-    stm_share: StmShare = "even"
-    """How capacity is spread over the classes held: evenly over the newest m episodes, or fading with the age of their
-    episode, so that older classes still take part in replay with a few examples each."""
-    stm_bits: int = 8
-    """Bits per stored value."""
-    stm_sparse: bool = False
-    """Whether zeros, and channels that replay cannot use (rank < 2), take no room."""
+    """Most activations that the short-term memory holds between episodes, of one byte per value."""
     ltm_per_class: int = 25
     """Most representations the long-term memory keeps of a class."""
     holdout: float = 0.0
@@ -261,10 +238,8 @@ class MemoryConfig:
     which makes the score of unseen examples of known classes a little too high."""
 
     def __post_init__(self) -> None:
-        _require_choices(self)
         _require(self.replayed_episodes >= 0, "replayed_episodes", self.replayed_episodes, "at least 0")
         _require(self.stm_capacity >= 1, "stm_capacity", self.stm_capacity, "at least 1")
-        _require(self.stm_bits in (2, 4, 8), "stm_bits", self.stm_bits, "2, 4 or 8")
         _require(self.ltm_per_class >= 1, "ltm_per_class", self.ltm_per_class, "at least 1")
         _require(0.0 <= self.holdout <= 0.5, "holdout", self.holdout, "in [0, 0.5]")
 
@@ -283,13 +258,17 @@ class MetricConfig:
     """Multiplies the shrinkage of the covariance that the data ask for (oracle approximating shrinkage)."""
     floor: float = 0.3
     """Variance between classes along directions that no class has used yet, as a share of the mean over all."""
-    few_losses: float = 0.04
+    few_losses: float = 0.042
     """A class gains a bonus while it has few examples, as large as can be with this share of the examples of well-known
-    classes lost to it: more finds more of what has just been taught. 0: none may be lost."""
+    classes lost to it, and a smaller share the more examples it has: more finds more of what has just been taught. 0:
+    none may be lost."""
     kernel_width: float = 0.1
     """How far a correction reaches, in cosine distance."""
     representatives: int = 20
-    """Most single memories kept of a class; the network never trains on them, and all calibration is done on them."""
+    """Most single memories kept of a class, beside many others; all calibration is done on them."""
+    representatives_together: int = 1000
+    """While there are few classes, each keeps more, up to so many together: how sure answers may be can't be told from
+    fewer."""
     corrections: int = 2000
     """Most corrections kept; beyond it the oldest go."""
 
@@ -300,8 +279,19 @@ class MetricConfig:
             _require(0 < getattr(self, name) < math.inf, name, getattr(self, name), "positive")
         _require(0 <= self.floor < math.inf, "floor", self.floor, "at least 0")
         _require(0 <= self.few_losses < 1, "few_losses", self.few_losses, "in [0, 1)")
+        _require(
+            self.representatives_together >= 0, "representatives_together", self.representatives_together, "at least 0"
+        )
         for name in ("representatives", "corrections"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+
+    def representatives_of(self, classes: int) -> int:
+        """Most single memories kept of each of so many classes.
+
+        >>> MetricConfig().representatives_of(10)
+        100
+        """
+        return max(self.representatives, self.representatives_together // max(classes, 1))
 
     def random_features_for(self, features: int) -> int:
         """How many random features join so many stable ones."""
@@ -316,16 +306,9 @@ class PredictionConfig:
 
     neighbours: int = 5
     """k of the k-nearest-neighbour vote."""
-    vote: Vote = "majority"
-    """`majority`: the k nearest memories vote (the paper's rule). `calibrated`: each class's similarity is compared on
-    its own scale, so that classes that live on different masks compete fairly."""
-    floor_quantile: float = 0.2
-    """Calibrated vote: quantile of a class's similarity to other classes' memories that counts as score 0."""
 
     def __post_init__(self) -> None:
-        _require_choices(self)
         _require(self.neighbours >= 1, "neighbours", self.neighbours, "at least 1")
-        _require(0.0 <= self.floor_quantile < 1.0, "floor_quantile", self.floor_quantile, "in [0, 1)")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ SharpError
 ├── EpisodeFailedError         training could not go on
 │   ├── NonFiniteLossError     the loss became NaN or infinite
 │   └── SilentNetworkError     no output unit responds to the episode's examples
+├── ShardingError              a process that shares the learner's shards is lost, or differs
 └── SnapshotError              a file that is not a valid snapshot
     └── SnapshotVersionError   a valid snapshot of a format this version cannot read
 """
@@ -87,6 +88,13 @@ class NonFiniteLossError(EpisodeFailedError):
 
 class SilentNetworkError(EpisodeFailedError):
     """No output unit responds to the episode's examples, so there is nothing to train."""
+
+
+class ShardingError(SharpError):
+    """A process that shares the learner's shards is lost, or differs; the learner is as at the end of the last phase.
+
+    The episode can be resumed, with as many processes as there are then.
+    """
 
 
 class SnapshotError(SharpError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sharp_engine.labels import Label
+from sharp_engine.learning.state import LearnerState
 from sharp_engine.network.state import Layer, UnitState, rank_counts
 from sharp_engine.prediction.quality import Quality
+from sharp_engine.training.scarcity import episodes_left
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Inspection:
     stm_bytes: int
     """Bytes of the stored values; within the budget between episodes."""
     stm_overhead_bytes: int
-    """Bytes of the scales and offsets that describe them."""
+    """Bytes of the scales that describe them."""
     stm_budget_bytes: int
     stm_examples: int
     ltm_bytes: int
@@ -73,21 +74,43 @@ class Inspection:
     """Of the episode in progress; absent if none is."""
 
 
-def episodes_left(layers: Sequence[Layer], learned: int) -> dict[str, int]:
-    """By layer, for how many more episodes it has idle units, if each recruits as those so far did on average.
+def inspect(learner: LearnerState) -> Inspection:
+    """A learner in figures."""
+    built, known, label = learner.architecture is not None, learner.knowledge, learner.labels.label
+    named = tuple(known.semantic.examples) if known else tuple(memory.class_id for memory in learner.ltm.classes)
+    left = episodes_left(learner.network.layers, learner.network_episodes) if built else {}
+    return Inspection(
+        architecture=learner.architecture.describe() if learner.architecture is not None else "",
+        device=str(learner.device),
+        episodes=learner.episodes,
+        classes=tuple(label(class_id) for class_id in named),
+        layers=tuple(_inspect_layer(layer) for layer in learner.network.layers) if built else (),
+        stm_bytes=learner.stm.nbytes if built else 0,
+        stm_overhead_bytes=learner.stm.overhead if built else 0,
+        stm_budget_bytes=learner.stm.budget if built else 0,
+        stm_examples=learner.stm.examples if built else 0,
+        ltm_bytes=learner.ltm.nbytes,
+        ltm_entries=learner.ltm.entries,
+        semantic_bytes=known.semantic.nbytes if known else 0,
+        episodic_bytes=known.episodic.nbytes if known else 0,
+        features_bytes=learner.preprocessor.nbytes if built else 0,
+        examples_per_class={label(class_id): n for class_id, n in known.semantic.examples.items()} if known else {},
+        quality=quality(learner),
+        network_weight=known.calibration.weight if known else None,
+        network_resting=learner.network_resting,
+        episodes_left=min(left.values(), default=None),
+        pending_examples=learner.pending_examples,
+        phases_done=None if learner.running is None else learner.running.phases_done,
+    )
 
-    Layers that are pretrained, or of which nothing is recruited yet, are left out.
-    """
-    left = {}
-    for layer in layers:
-        idle = int((layer.ranks == 0).sum())
-        recruited = layer.units - idle
-        if not layer.pretrained and learned and recruited:
-            left[layer.name] = idle * learned // recruited
-    return left
+
+def quality(learner: LearnerState) -> Quality | None:
+    """How good a learner's answers are, where that was measured."""
+    measured = learner.knowledge.calibration.quality if learner.knowledge is not None else None
+    return None if measured is None else measured.named(learner.labels.label)
 
 
-def inspect_layer(layer: Layer) -> LayerInspection:
+def _inspect_layer(layer: Layer) -> LayerInspection:
     """Figures of one layer."""
     existing = int(layer.mask.sum())
     return LayerInspection(

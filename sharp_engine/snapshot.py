@@ -5,12 +5,12 @@ every tensor's name, type and shape is checked against what the description says
 config's own rules, so a file from a stranger can at worst be refused. Nothing is built before the file is seen to hold
 it: the memory that reading takes is in proportion to the file, whatever its description claims.
 
-Metadata: `format` = "sharp", `version` = "2", `learner` = the JSON description (see `describe`), `digest` = SHA-256
+Metadata: `format` = "sharp", `version` = "3", `learner` = the JSON description (see `describe`), `digest` = SHA-256
 over description and tensors (see `digest`). Tensors:
 
     network.{i}.weight|bias|mask|ranks   the full network, layer i
     before.{i}.…                         the same at the start of the episode in progress, where there is one
-    stm.{j}.data|offsets|scales|channels class j of short-term memory
+    stm.{j}.codes|scales                 class j of short-term memory
     ltm.{j}.mask|vectors|reference       class j of long-term memory
     random                               state of the random numbers (and random_before, with an episode in progress)
     episode.x|y|heldout                  the episode in progress (x and y only with pending examples)
@@ -45,7 +45,7 @@ from sharp_engine.errors import SharpError, SnapshotError, SnapshotVersionError
 from sharp_engine.labels import Label, Labels, as_labels
 from sharp_engine.learner import Learner
 from sharp_engine.memory.long_term import ClassMemory, LongTermMemory
-from sharp_engine.memory.packing import Packed, is_sound
+from sharp_engine.memory.packing import Packed
 from sharp_engine.memory.short_term import ShortTermMemory, StoredClass
 from sharp_engine.network.architecture import Architecture, resolve_architecture
 from sharp_engine.network.backbone import build_backbone, checksum
@@ -54,7 +54,7 @@ from sharp_engine.network.state import Network, plan
 from sharp_engine.training.episode import Examples, RunningEpisode
 
 FORMAT = "sharp"
-VERSION = 2
+VERSION = 3
 _PARTS = {"weight": torch.float32, "bias": torch.float32, "mask": torch.bool, "ranks": torch.int32}
 
 _MOST_EPISODES = 2**31 - 1
@@ -131,7 +131,8 @@ def _read_description(metadata: dict[str, str]) -> dict[str, Any]:
         raise SnapshotError("the file is not a snapshot of a SHARP learner")
     if metadata.get("version") != str(VERSION):
         raise SnapshotVersionError(
-            f"snapshot format {metadata.get('version')!r} cannot be read: this version reads {VERSION}"
+            f"snapshot format {metadata.get('version')!r} cannot be read: this version reads {VERSION}; load it with "
+            "the version that saved it, or learn again from the examples (Upgrade in docs/operations.md)"
         )
     try:
         description = json.loads(metadata["learner"])
@@ -157,13 +158,10 @@ def describe(learner: Learner, pending: bool) -> dict[str, Any]:
         "labels": {"kind": learner.labels.kind, "next_id": learner.labels.next_id, "pairs": learner.labels.pairs()},
         "shortfalls": [layer.shortfall for layer in learner.network.layers] if learner.architecture else [],
         "stm": [
-            {"class_id": s.class_id, "episode": s.episode, "bits": s.packed.bits, "sparse": s.packed.sparse}
+            {"class_id": s.class_id, "episode": s.episode}
             for s in (learner.stm.classes if learner.architecture else ())
         ],
-        "ltm": [
-            {"class_id": c.class_id, "episode": c.episode, "floor": c.floor, "ceiling": c.ceiling}
-            for c in learner.ltm.classes
-        ],
+        "ltm": [{"class_id": c.class_id, "episode": c.episode, "closeness": c.closeness} for c in learner.ltm.classes],
         "running": None
         if running is None
         else {
@@ -197,9 +195,7 @@ def tensors_of(learner: Learner, pending: bool) -> dict[str, Tensor]:
         for i, layer in enumerate(network.layers):
             tensors |= {f"{prefix}.{i}.{part}": getattr(layer, part) for part in _PARTS}
     for j, stored in enumerate(learner.stm.classes):
-        tensors |= {
-            f"stm.{j}.{part}": getattr(stored.packed, part) for part in ("data", "offsets", "scales", "channels")
-        }
+        tensors |= {f"stm.{j}.{part}": getattr(stored.packed, part) for part in ("codes", "scales")}
     for j, memory in enumerate(learner.ltm.classes):
         tensors |= {f"ltm.{j}.{part}": getattr(memory, part) for part in ("mask", "vectors", "reference")}
     tensors |= snapshot_metric.tensors_of(learner)
@@ -354,20 +350,12 @@ def _network(fresh: Network, prefix: str, shortfalls: list[int], tensors: _Tenso
 
 
 def _stm(learner: Learner, entries: list[dict[str, Any]], tensors: _Tensors) -> ShortTermMemory:
-    channels = learner.network.cut_shape[0]
+    values = math.prod(learner.stm.shape)
     classes = []
     for j, entry in enumerate(entries):
-        data = tensors.take(f"stm.{j}.data", torch.uint8, (None,))
-        scales = tensors.take(f"stm.{j}.scales", torch.float32, (None, 2))
-        offsets = tensors.take(f"stm.{j}.offsets", torch.int64, (len(scales) + 1,))
-        mask = tensors.take(f"stm.{j}.channels", torch.bool, (channels,))
-        packed = Packed(data, offsets, scales, mask, _count(entry["bits"]), bool(entry["sparse"]))
-        rising = bool((offsets[1:] >= offsets[:-1]).all())
-        ends = int(offsets[0]), int(offsets[-1])
-        values = int(mask.sum()) * math.prod(learner.stm.shape[1:])
-        if not rising or ends != (0, len(data)) or packed.bits not in (2, 4, 8) or not is_sound(packed, values):
-            raise SnapshotError(f"class {j} of short-term memory is damaged")
-        classes.append(StoredClass(_count(entry["class_id"]), _count(entry["episode"]), packed))
+        codes = tensors.take(f"stm.{j}.codes", torch.uint8, (None, values))
+        scales = tensors.take(f"stm.{j}.scales", torch.float32, (len(codes), 2))
+        classes.append(StoredClass(_count(entry["class_id"]), _count(entry["episode"]), Packed(codes, scales)))
     return replace(learner.stm, classes=tuple(classes))
 
 
@@ -379,13 +367,13 @@ def _ltm(learner: Learner, entries: list[dict[str, Any]], tensors: _Tensors) -> 
         mask = tensors.take(f"ltm.{j}.mask", torch.bool, (units,))
         vectors = tensors.take(f"ltm.{j}.vectors", torch.float32, (None, int(mask.sum())))
         reference = tensors.take(f"ltm.{j}.reference", torch.float32, (None,))
-        floor, ceiling = float(entry["floor"]), float(entry["ceiling"])
-        if not len(vectors) or not (math.isfinite(floor) and math.isfinite(ceiling)):
+        closeness = float(entry["closeness"])
+        if not len(vectors) or not math.isfinite(closeness):
             raise SnapshotError(f"class {j} of long-term memory is damaged")
         depth, stored = max(depth, len(vectors)), stored + vectors.numel()
         mask, vectors, reference = (t.to(learner.device) for t in (mask, vectors, reference))
         classes.append(
-            ClassMemory(_count(entry["class_id"]), _count(entry["episode"]), mask, vectors, reference, floor, ceiling)
+            ClassMemory(_count(entry["class_id"]), _count(entry["episode"]), mask, vectors, reference, closeness)
         )
     # A predictor lays the memories out in a grid of classes × deepest class × units.
     if len(entries) * depth * units > max(_LARGEST_GRID, _GRID_PROPORTION * stored):

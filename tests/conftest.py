@@ -1,9 +1,16 @@
-"""What every test shares: one thread per process, the same hypothesis examples on every run."""
+"""What every test shares: one thread per process, the same hypothesis examples on every run, servers taken in turn."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from tests.server.running import Server
+from tests.server_pool import ServerPool
 
 # One thread each: results do not depend on the machine's cores, and parallel tests do not fight for them.
 torch.set_num_threads(1)
@@ -17,3 +24,22 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def server_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPool]:
+    pool = ServerPool(tmp_path_factory.mktemp("pool"))
+    yield pool
+    pool.stop()
+
+
+@pytest.fixture(scope="module")
+def shared(server_pool: ServerPool) -> Server:
+    """One server for the tests of a file; each uses learners of its own."""
+    return server_pool.lend("a file of tests")
+
+
+@pytest.fixture
+def lend(server_pool: ServerPool) -> Callable[..., Server]:
+    """A server without learners, with settings of the test's choice; the test may kill it and start it again."""
+    return partial(server_pool.lend, "a test")

@@ -19,7 +19,8 @@ from benchmarks.datasets.vectors import Split, read_digits, read_npz
 from benchmarks.errors import DataError, require
 
 DATASETS = (
-    "mnist", "fashion-mnist", "emnist-letters", "cifar10", "cifar100", "letters", "banking77", "digits", "folder"
+    "mnist", "fashion-mnist", "emnist-letters", "cifar10", "cifar100", "letters", "banking77", "digits", "folder",
+    "vectors",
 )  # fmt: skip
 
 HELD_OUT = 1 / 6
@@ -65,9 +66,12 @@ def load(name: str, root: Path, *, test: bool = True) -> Dataset:
     """Read a data set below `root`; without `test` the test examples are not read.
 
     CIFAR may also lie there as folders: `root/train/<class>/*` or `root/cifar10/train/<class>/*`, and `test` beside;
-    the letters always do. Embeddings lie there as `root/banking77*.npz`. The digits come with scikit-learn.
+    the letters always do. Embeddings lie there as `root/banking77*.npz`; of `vectors` the root is an .npz file itself.
+    The digits come with scikit-learn.
     """
     require(name in DATASETS, "dataset", name, "one of " + ", ".join(DATASETS))
+    if name == "vectors":
+        return _of_vectors(name, read_npz(root, test=test), root.name)
     if not root.is_dir():
         raise DataError(f"no folder {root} to look for {name} in: give one with --data-root")
     if name == "folder":

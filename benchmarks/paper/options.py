@@ -147,8 +147,8 @@ def parse_blurry(text: str) -> Blurry:
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """Engine settings from key=value pairs; a value that is not JSON is taken as a word.
 
-    >>> parse_settings(["training.epochs=2", "memory.stm_choice=herding"])
-    {'training.epochs': 2, 'memory.stm_choice': 'herding'}
+    >>> parse_settings(["training.epochs=2", "training.selection=covered"])
+    {'training.epochs': 2, 'training.selection': 'covered'}
     """
     settings: dict[str, Any] = {}
     for pair in pairs:

@@ -13,7 +13,7 @@ from html import escape
 
 WIDTH, HEIGHT = 720, 420
 _LEFT, _TOP, _BOTTOM = 44, 14, 40
-_NAMES = 226
+_NAMES = 240
 """Room for names at the right of lines."""
 _LINE = 13.0
 """Height of a name."""
@@ -97,6 +97,7 @@ def plane(dots: Sequence[Dot], x_title: str, title: str) -> str:
         place = _room(wide, x, y, right, taken)
         if place is not None:
             taken.append(place)
+            parts.append(_leader(x, y, place))
             parts.append(_text(f"name {dot.kind}", place[0], place[3] - 3, dot.name, anchor="start"))
     return _svg(parts, title)
 
@@ -127,22 +128,25 @@ def standalone(svg: str) -> str:
 def _room(
     wide: float, x: float, y: float, right: float, taken: Sequence[tuple[float, float, float, float]]
 ) -> tuple[float, float, float, float] | None:
-    """A free box (left, right, top, bottom) beside a dot for its name, or nothing."""
-    for left, top in (
-        (x + 9, y - 7),
-        (x - 9 - wide, y - 7),
-        (x + 6, y - 19),
-        (x + 6, y + 6),
-        (x - 6 - wide, y - 19),
-        (x - 6 - wide, y + 6),
-        (x - wide / 2, y - 22),
-        (x - wide / 2, y + 9),
-    ):
+    """A free box (left, right, top, bottom) for a dot's name, beside it or further below, or nothing."""
+    beside = [(x + 9, y - 7), (x - 9 - wide, y - 7)]
+    around = [(left, y + high) for high in (-19, 6) for left in (x + 6, x - 6 - wide)]
+    apart = [(x - wide / 2, y - 22), (x - wide / 2, y + 9)]
+    below = [(left, y + step * _LINE) for step in range(2, 7) for left in (x - wide / 2, x + 12, x - 12 - wide)]
+    for left, top in (*beside, *around, *apart, *below):
         box = (left, left + wide, top, top + _LINE)
         inside = box[0] >= _LEFT and box[1] <= right + 14 and box[2] >= 0 and box[3] <= HEIGHT - _BOTTOM
         if inside and all(box[1] < t[0] or t[1] < box[0] or box[3] < t[2] or t[3] < box[2] for t in taken):
             return box
     return None
+
+
+def _leader(x: float, y: float, box: tuple[float, float, float, float]) -> str:
+    """A line from a dot to a name that stands apart from it."""
+    left, right, top, _ = box
+    if top < y + 1.5 * _LINE:
+        return ""
+    return f'<line class="leader" x1="{x:.1f}" x2="{min(max(x, left), right):.1f}" y1="{y:.1f}" y2="{top + 2:.1f}"/>'
 
 
 def _spread(heights: Sequence[float]) -> list[float]:

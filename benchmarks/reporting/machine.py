@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+_RESULTS = (":(exclude,top)benchmarks/results", ":(exclude,top)docs/proof.md")
+
 
 def versions() -> dict[str, str | None]:
     """Versions of the engine, of torch and of python, and the clone's commit where there is one."""
@@ -50,16 +52,16 @@ def _cpu_model() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the clone this file lies in, marked where files were changed."""
+    """The commit of the clone this file lies in, marked where files were changed that are not results themselves."""
     try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+        commit = _git("rev-parse", "--short=12", "HEAD")
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", *_RESULTS)
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip() or None
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(*words: str) -> str:
+    folder = Path(__file__).parent
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()

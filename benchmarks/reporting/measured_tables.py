@@ -130,6 +130,8 @@ def speed(results: Results) -> str:
     """Ratios of processor time over what stands beside; lower is faster."""
     rows: list[Row] = []
     for result in results:
+        if "throughput" in result:  # of the server
+            continue
         for figure in (result.get("sequence") or {}).get("comparisons", ()):
             ratio, target = f"{figure['cpu_ratio']:.2f}", _most(figure["target"])
             rows.append((f"the default learner: {figure['name']}", ratio, figure["beside"], target))
@@ -182,7 +184,38 @@ def serving(results: Results) -> str:
                 p99 = f"p99 {1000 * state['p99_seconds']:.1f} ms, {state['failures']} failed of {state['requests']:,}"
                 rows.append((f"single images, {state['name']}", p99, f"{state['p99_ratio']:.2f} of idle",
                              _most(state["target"])))  # fmt: skip
+        if result.get("throughput") and result.get("teaching"):
+            rows += _taught(result["teaching"])
+        if result.get("pages"):
+            rows += _watched(result["pages"])
     return markdown_table(("", "measured", "beside", "to reach"), rows)
+
+
+def _taught(taught: dict[str, Any]) -> list[Row]:
+    teach, write = taught["calls"][:2]
+    p50, p99 = (f"{1000 * teach[key]:.1f} ms" for key in ("p50_seconds", "p99_seconds"))
+    beside = f"a durable empty write: {1000 * write['p50_seconds']:.2f} and {1000 * write['p99_seconds']:.2f} ms"
+    state = taught["predictions"][1]
+    rate = f"{taught['labels_taught_per_second']:.0f} of {taught['labels_per_second']:.0f} labels/s"
+    p99_beside = f"p99 {1000 * state['p99_seconds']:.1f} ms, {rate}"
+    return [
+        (f"Teach of one example, {taught['classes']} classes known", f"p50 {p50}, p99 {p99}", beside, ""),
+        ("single vectors, while labels are taught", p99_beside, f"{taught['prediction_p99_ratio']:.2f} of idle",
+         _most(taught["target"])),
+    ]  # fmt: skip
+
+
+def _watched(pages: dict[str, Any]) -> list[Row]:
+    watched = [state for state in pages["states"] if "p99_ratio" in state]
+    rows: list[Row] = [
+        (f"single images, {state['name']}", f"p99 {1000 * state['p99_seconds']:.1f} ms",
+         f"{state['p99_ratio']:.2f} of the same without pages", _most(pages["target"]))
+        for state in watched
+    ]  # fmt: skip
+    for found in pages["paints"]:
+        shown = f"first paint {found['first_paint_ms']:.0f} ms, a lesson shown after {found['update_ms']:.0f} ms"
+        rows.append((f"the page, {found['name']}", shown, f"{found['page_bytes'] / 1000:.0f} kB", "below 300 kB"))
+    return rows
 
 
 def reliability(results: Results) -> str:

@@ -28,6 +28,9 @@ _NAMES = {
 }
 _PICTURED = "mnist"
 """The ring that the README shows."""
+OUTDATED = "†"
+"""Behind the title of ours where an earlier engine learned."""
+OUTDATED_NOTE = f"{OUTDATED} learned by an earlier engine than today's."
 
 
 def row(record: Record, published: dict[str, dict[str, float]]) -> Row:
@@ -102,7 +105,8 @@ def overview(results: Sequence[dict[str, Any]]) -> str:
             ranks.setdefault(record["title"], []).append(record["mean"]["accuracy"] - level)
     order = sorted(cells, key=lambda title: -sum(ranks[title]) / len(ranks[title]))
     columns = ["", *(_NAMES.get(ring["ring"], ring["ring"]) for ring in rings)]
-    return markdown_table(columns, [(title, *(cells[title].get(r["ring"], "–") for r in rings)) for title in order])
+    table = markdown_table(columns, [(title, *(cells[title].get(r["ring"], "–") for r in rings)) for title in order])
+    return f"{table}\n\n{OUTDATED_NOTE}" if any(title.endswith(OUTDATED) for title in order) else table
 
 
 def details(results: Sequence[dict[str, Any]]) -> str:
@@ -118,6 +122,8 @@ def details(results: Sequence[dict[str, Any]]) -> str:
             rows.append((f"**{title}**", f"**{accuracy}**", *rest) if strong else (title, accuracy, *rest))
         absent = "; ".join(f"{title} ({reason})" for title, reason in ring["absent"].items())
         ending = f"\n\nNot in this ring: {absent}." if absent else ""
+        if any(record["title"].endswith(OUTDATED) for record in records):
+            ending = f"\n\n{OUTDATED_NOTE}{ending}"
         parts.append(f"{_title(ring)}\n\n{markdown_table(COLUMNS, rows)}{ending}")
     return "\n\n".join(parts)
 

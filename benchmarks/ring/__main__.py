@@ -20,8 +20,12 @@ app = new_app()
 
 @app.command()
 def command(
-    dataset: Annotated[str, typer.Option(help="mnist, fashion-mnist, cifar10, cifar100, letters, banking77, folder …")],
-    data_root: Annotated[Path, typer.Option(help="Where its files lie; of `folder`, the folder of classes itself.")],
+    dataset: Annotated[
+        str, typer.Option(help="mnist, fashion-mnist, cifar10, cifar100, letters, banking77, folder, vectors …")
+    ],
+    data_root: Annotated[
+        Path, typer.Option(help="Where its files lie; of `folder` the folder of classes, of `vectors` the .npz itself.")
+    ],
     only: Annotated[str, typer.Option(help="Contestants or kinds (paper, user, ours), with commas; else all.")] = "",
     seeds: Annotated[str, typer.Option(help="One run each.")] = "0",
     fraction: Annotated[float, typer.Option(help="Share of the training set to learn from, by class.")] = 1.0,

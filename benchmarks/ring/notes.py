@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.reporting.ring_tables import ahead_of_ours
+from benchmarks.reporting.ring_tables import OUTDATED_NOTE, ahead_of_ours
 from benchmarks.ring.result import RingResult
 
 COLUMNS = (
@@ -18,12 +18,13 @@ _WHY = {
     "der": "DER: Avalanche stores the logits of the end of an episode and replays none within the first; the paper ran "
     "Mammoth, which stores them while it learns and replays from the second batch on.",
     "er": "ER: Avalanche fills the replay buffer at the end of an episode; the paper ran Mammoth, which fills it while "
-    "it learns. The paper's baselines also end in a sigmoid, ours in logits as the libraries expect.",
-    "fdr": "FDR: written from its paper with α = 0.2 as the comparison's table has it; Mammoth, which the paper ran, "
-    "takes a step of its own for the distance, at full weight.",
-    "icarl": "iCaRL: Avalanche's, without the mirror images that it averages exemplars with (digits have none).",
+    "it learns.",
+    "fdr": "FDR: a step of its own for the distance, as in Mammoth, which the paper ran, with rate and batch of the "
+    "paper's table. The table does not say how much momentum, on which much depends; here 0.9.",
+    "icarl": "iCaRL: Avalanche's, its loss over the classes seen as its paper has it, without the mirror images that "
+    "it averages exemplars with (digits have none).",
     "agem": "A-GEM: Avalanche's memory has an equal part for every episode and a sample of all of them.",
-    "sgd": "SGD: the paper names no settings; ours are iCaRL's.",
+    "sgd": "SGD: the paper names no settings; ours are those of its ER, whose memory SGD lacks.",
     "joint": "Joint: the paper names no settings; ours are iCaRL's.",
     "sharp-paper": "The paper's preset: see docs/benchmarks.md, Accuracy.",
 }
@@ -31,10 +32,10 @@ _WHY = {
 
 def remarks(result: RingResult) -> list[str]:
     """What makes figures of this ring incomparable, on top of the page."""
-    found = []
+    found = [OUTDATED_NOTE] if any(standing.outdated for standing in result.standings) else []
     cut = {standing.runs[0].fraction for standing in result.standings if standing.runs[0].fraction < 1.0}
     if cut:
-        who = [standing.entry.title for standing in result.standings if standing.runs[0].fraction < 1.0]
+        who = [standing.title for standing in result.standings if standing.runs[0].fraction < 1.0]
         shares = " or ".join(f"{fraction:g}" for fraction in sorted(cut))
         found.append(f"Learned from {shares} of the training set only: {', '.join(who)}.")
     if result.data["judged_by"] != "the test set":

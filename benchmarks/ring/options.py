@@ -18,6 +18,9 @@ PER_EPISODE = {**scenario.CLASSES_PER_EPISODE, "banking77": 7}
 USUAL_ORDER: dict[str, Order] = {"banking77": "random"}
 """The order of classes where none is asked for; by label, as the paper has it, for all others."""
 
+OWN_DATA = ("folder", "vectors")
+"""What a user brings: which one it is, its place tells."""
+
 RAW_EXAMPLES = {"mnist": 50, "fashion-mnist": 50, "emnist-letters": 50, "cifar10": 534, "cifar100": 1334}
 """Examples that may be kept as they came: the paper's budgets, in bytes equal to SHARP's short-term memory."""
 RAW_PER_CLASS = 20
@@ -69,7 +72,7 @@ class RingOptions:
     @property
     def slug(self) -> str:
         """A short name for files. Fractions are not part of it: each contestant keeps its own."""
-        words = [self.dataset]
+        words = [self.dataset, *([self.data_root.stem] if self.dataset in OWN_DATA else [])]
         words += [f"blurry-{self.blurry.classes}-{self.blurry.novelty:g}"] if self.blurry else []
         words += [f"{self.order}-order"] if self.order else []
         words += [f"{self.classes_per_episode}-classes"] if self.classes_per_episode else []
@@ -96,8 +99,10 @@ class RingOptions:
 
     def to_dict(self) -> dict[str, Any]:
         """What figures depend on, as plain JSON values."""
+        own = {"data": str(self.data_root.resolve())} if self.dataset in OWN_DATA else {}
         return {
             "dataset": self.dataset,
+            **own,
             "blurry": None if self.blurry is None else {"c": self.blurry.classes, "eta": self.blurry.novelty},
             "order": self.order or USUAL_ORDER.get(self.dataset, "label"),
             "classes_per_episode": self.classes_per_episode or PER_EPISODE.get(self.dataset, 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
@@ -63,6 +64,7 @@ def page(result: RingResult) -> str:
         columns=escape(notes.COLUMNS),
         table=_table(result, records),
         notes="".join(f"<p>{escape(note)}</p>" for note in notes.explanations(result)),
+        by_episode=_by_episode(records),
         settings=_settings(result),
         footer=escape(
             f"{describe(result.machine)} · {' · '.join(f'{k} {v}' for k, v in result.versions.items() if v)}"
@@ -114,9 +116,21 @@ def _table(result: RingResult, records: Sequence[Record]) -> str:
     return f'<div class="scroll"><table class="seeds ring"><tr>{head}</tr>{body}</table></div>{listed}'
 
 
+def _by_episode(records: Sequence[Record]) -> str:
+    """In %, on the classes seen so far; nothing where it was not judged."""
+    count = max((len(record["accuracy_after_episode"]) for record in records), default=0)
+    head = "<th>contestant</th>" + "".join(f"<th>{number}</th>" for number in range(1, count + 1))
+    body = ""
+    for record in records:
+        shares = record["accuracy_after_episode"]
+        cells = "".join(f"<td>{'–' if math.isnan(share) else f'{100 * share:.1f}'}</td>" for share in shares)
+        body += f'<tr class="{kind_of(record)}"><td>{escape(record["title"])}</td>{cells}</tr>'
+    return f'<div class="scroll"><table class="seeds ring"><tr>{head}</tr>{body}</table></div>'
+
+
 def _settings(result: RingResult) -> str:
     rows = {"ring": {**result.settings, **result.data}}
-    rows |= {standing.entry.title: dict(standing.runs[0].settings) for standing in result.standings}
+    rows |= {standing.title: dict(standing.runs[0].settings) for standing in result.standings}
     cells = "".join(
         f"<tr><td>{escape(name)}</td><td>{escape(', '.join(f'{k}: {_word(v)}' for k, v in values.items()))}</td></tr>"
         for name, values in rows.items()

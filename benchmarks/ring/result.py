@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.paper import metrics
 from benchmarks.reporting.files import write_json
+from benchmarks.reporting.ring_tables import OUTDATED
 from benchmarks.ring.protocol import Ints, Outcome
 from benchmarks.ring.roster import Entry
 
@@ -48,6 +49,8 @@ class Run:
     resumes_exactly: bool | None
     settings: dict[str, Any]
     versions: dict[str, str]
+    engine: str = ""
+    """Of ours, a digest of the engine that learned."""
 
     def write(self, path: Path) -> None:
         """As a file, complete or not at all."""
@@ -69,6 +72,7 @@ def judge(
     classes: int,
     *,
     key: str,
+    engine: str = "",
     fraction: float,
     training_examples: int,
 ) -> Run:
@@ -106,6 +110,7 @@ def judge(
         resumes_exactly=outcome.resumes_exactly,
         settings=outcome.settings,
         versions=outcome.versions,
+        engine=engine,
     )
 
 
@@ -115,6 +120,13 @@ class Standing:
 
     entry: Entry
     runs: tuple[Run, ...]
+    outdated: bool = False
+    """Whether an engine learned that is no longer ours."""
+
+    @property
+    def title(self) -> str:
+        """As tables name it, with a mark where it is outdated."""
+        return f"{self.entry.title} {OUTDATED}" if self.outdated else self.entry.title
 
     def mean(self, name: str) -> float | None:
         """Over seeds; absent where it has no such figure."""
@@ -146,7 +158,7 @@ class Standing:
         entry = self.entry
         return {
             "name": entry.name,
-            "title": entry.title,
+            "title": self.title,
             "kind": entry.kind,
             "at_once": entry.at_once,
             "without_boundaries": entry.without_boundaries,

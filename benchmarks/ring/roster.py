@@ -108,7 +108,7 @@ ROSTER: tuple[Entry, ...] = (
     Entry("sgd-classifier", "SGDClassifier.partial_fit", "user", f"{_RIVALS}.scikit:LinearInParts", needs_classes=True),
     Entry("river", "River, naive Bayes", "user", f"{_RIVALS}.stream_learning:RiverNaiveBayes", library=True),
     _paper("sgd", "SGD", "SGD (lower bound)", "library:FineTuning", without_boundaries=True),
-    _paper("icarl", "iCaRL", "iCaRL", "library:Icarl", once_per_class=True),
+    _paper("icarl", "iCaRL", "iCaRL", "icarl:Icarl", once_per_class=True),
     _paper("der", "DER", "DER", "library:DarkExperience"),
     _paper("er", "ER", "ER", "library:ExperienceReplay"),
     _paper("fdr", "FDR", "FDR", "fdr:FunctionDistance", library=False),

@@ -13,11 +13,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import sharp_engine
 from benchmarks import datasets
 from benchmarks.datasets import Dataset
 from benchmarks.errors import BenchmarkError, OptionError
@@ -60,6 +62,20 @@ class Bout:
         """A digest of all it depends on but the code: the same key need not be run again."""
         what = [self.settings, self.entry.name, self.seed, self.fraction, self.sequence, self.memory]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def engine(self) -> str:
+        """A digest of the engine as it is now, for ours; an older one's run is shown as such and run again."""
+        return engine_digest() if self.entry.kind == "ours" else ""
+
+
+@cache
+def engine_digest() -> str:
+    """Of all source files of our engine."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(sharp_engine.__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def run(
@@ -127,7 +143,7 @@ class Ring:
         """What is kept of a bout, if it is the same."""
         path = self._kept(bout)
         found = Run.read(path) if path.is_file() else None
-        return found if found is not None and found.key == bout.key else None
+        return found if found is not None and (found.key, found.engine) == (bout.key, bout.engine) else None
 
     def require_environment(self, bouts: list[Bout]) -> None:
         """Raise unless there is an interpreter for everyone, before hours are spent."""
@@ -171,6 +187,7 @@ class Ring:
             bout.sequence,
             len(self.dataset.classes),
             key=bout.key,
+            engine=bout.engine,
             fraction=bout.fraction,
             training_examples=examples,
         )
@@ -191,7 +208,8 @@ class Ring:
             reason = self.unfit(entry)
             runs = [] if reason else self._all_finished(entry)
             if runs:
-                standings.append(Standing(entry, tuple(runs)))
+                outdated = runs[0].engine != self.bout(entry, runs[0].seed, runs[0].fraction).engine
+                standings.append(Standing(entry, tuple(runs), outdated))
             else:
                 absent[entry.title] = reason or "not run"
         standings.sort(key=lambda standing: -(standing.mean("accuracy") or 0.0))
@@ -216,10 +234,12 @@ class Ring:
         )
 
     def _all_finished(self, entry: Entry) -> list[Run]:
-        """Its runs of any seed; of several fractions, only those of the largest."""
+        """Its runs of any seed; of several fractions only those of the largest, of several engines of the newest."""
         files = sorted((self.output / "runs").glob(f"{entry.name}-*.json"))
         runs = [run for run in map(Run.read, files) if run.contestant == entry.name]
         runs = [run for run in runs if run.key == self.bout(entry, run.seed, run.fraction).key]
+        current = [run for run in runs if run.engine == self.bout(entry, run.seed, run.fraction).engine]
+        runs = current or runs
         largest = max((run.fraction for run in runs), default=1.0)
         return sorted((run for run in runs if run.fraction == largest), key=lambda run: run.seed)
 

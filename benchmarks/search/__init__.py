@@ -15,6 +15,6 @@ settings file, TOML or JSON:
     blurry = "3,0.3"
 
     [[settings]]
-    name = "herding"
-    set = { "memory.stm_choice" = "herding", "training.batch_size" = 128 }
+    name = "covered"
+    set = { "training.selection" = "covered", "training.batch_size" = 128 }
 """

@@ -21,6 +21,7 @@ from benchmarks.serving.latency import Latencies
 from benchmarks.serving.measure import ServingResult, run
 from benchmarks.serving.options import PAGE_TARGET, PARTS, TEACHING_TARGET, TINY, ServingOptions, Sizes
 from benchmarks.serving.pages import PageResult
+from benchmarks.serving.paint import Paints
 from benchmarks.serving.teaching import TeachingResult
 
 app = new_app()
@@ -49,7 +50,7 @@ def command(
             parts=tuple(only or PARTS),  # type: ignore[arg-type] # checked on construction
             seconds=min(seconds, 0.2) if tiny else seconds,
             image_side=image_side,
-            niceness=niceness,
+            niceness=0 if tiny else niceness,
             sizes=TINY if tiny else Sizes(),
             settings=tuple(parse_settings(settings or []).items()),
         )
@@ -67,6 +68,8 @@ def tables(result: ServingResult) -> Iterator[RenderableType]:
         yield _predictions(result.teaching)
     if result.pages is not None:
         yield _pages(result.pages)
+        if result.pages.paints:
+            yield _paints(result.pages.paints)
     if result.throughput:
         yield _throughput(result.throughput)
     failures = result.failures
@@ -94,14 +97,25 @@ def _pages(found: PageResult) -> Table:
     table = Table("", title=title, **_LOOK)
     for column in ("p50", "p99", "p50 ratio", "p99 ratio", "reach", "failed"):
         table.add_column(column, justify="right")
-    for state in (found.alone, found.watched):
-        figures = [f"{1000 * statistics.median(values):.2f}" for values in (state.p50, state.p99)]
-        p50, p99 = state.against(found.alone)
-        style = "bold green" if p99 <= PAGE_TARGET else "bold red"
-        ratios = (
-            ["", "", ""] if state is found.alone else [f"{p50:.2f}", Text(f"{p99:.2f}", style), f"≤ {PAGE_TARGET:g}"]
-        )
-        table.add_row(state.name, *figures, *ratios, str(state.failures))
+    for pair in found.pairs():
+        for state in pair:
+            figures = [f"{1000 * statistics.median(values):.2f}" for values in (state.p50, state.p99)]
+            p50, p99 = state.against(pair[0])
+            style = "bold green" if p99 <= PAGE_TARGET else "bold red"
+            ratios = (
+                ["", "", ""] if state is pair[0] else [f"{p50:.2f}", Text(f"{p99:.2f}", style), f"≤ {PAGE_TARGET:g}"]
+            )
+            table.add_row(state.name, *figures, *ratios, str(state.failures))
+    return table
+
+
+def _paints(found: Sequence[Paints]) -> Table:
+    table = Table("", title=f"The page in a browser that was never here, {found[0].bytes / 1000:,.0f} kB; ms", **_LOOK)
+    for column in ("first paint", "learner shown", "taught until shown", "at most"):
+        table.add_column(column, justify="right")
+    for state in found:
+        medians = [statistics.median(values) for values in (state.first_paint, state.shown, state.updates)]
+        table.add_row(state.name, *(f"{value:,.0f}" for value in (*medians, max(state.updates))))
     return table
 
 

@@ -59,7 +59,7 @@ class Bench:
 def prepared(options: ServingOptions, folder: Path) -> Iterator[Bench]:
     """Start everything and teach the learner all classes, two at a time."""
     cores = choose_cores()
-    images = images_of(options.image_side)
+    images = images_of(options.image_side, options.sizes.images_per_class)
     with (
         on_cores(cores.load),
         MeasuredServer(folder, cores, options.niceness, {"http.enabled": True, "http.port": 0}).start() as server,
@@ -111,11 +111,13 @@ def teach(client: Client, images: Examples, times: int = 1) -> None:
         stream.end_episode().wait(_WAIT)
 
 
-def images_of(side: int) -> Examples:
-    """Ten classes of grey images."""
+def images_of(side: int, per_class: int | None = None) -> Examples:
+    """Ten classes of grey images; of each the first few, or all."""
     if side != 8:
-        return synthetic.images(10, 180, (1, side, side))
+        return synthetic.images(10, per_class or 180, (1, side, side))
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    return Examples((digits.images * 15.9).astype(np.uint8)[:, None], digits.target.astype(np.int64))
+    images = Examples((digits.images * 15.9).astype(np.uint8)[:, None], digits.target.astype(np.int64))
+    first = [np.flatnonzero(images.y == label)[:per_class] for label in range(10)]
+    return images.take(np.sort(np.concatenate(first)))

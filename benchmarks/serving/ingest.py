@@ -2,10 +2,13 @@
 
 The other side writes the same blobs with the journal's own settings, to a file beside the journal, in transactions of
 as many batches as the server put into one: an acknowledgement follows each commit, so their number shows it.
+
+Where there is a PostgreSQL to start, a second server that has its journal there is measured beside the first one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
@@ -13,9 +16,11 @@ from pathlib import Path
 
 from benchmarks.serving.bench import Bench
 from benchmarks.serving.comparison import Measured, Throughput, in_turns
-from benchmarks.serving.options import INGEST_TARGET
-from benchmarks.serving.processes import on_cores
+from benchmarks.serving.options import INGEST_TARGET, POSTGRES_TARGET
+from benchmarks.serving.processes import MeasuredServer, on_cores
+from devtools.postgres_process import PostgresProcess
 from devtools.process_stats import cpu_seconds
+from sharp_client import Client
 from sharp_server.storage.sqlite import schema
 
 _LEARNER = "ingest"
@@ -31,14 +36,9 @@ def ingest(bench: Bench) -> Throughput:
     ratios: list[float] = []
 
     def served() -> Measured:
-        bench.client.create_learner(_LEARNER)
-        before = cpu_seconds(bench.server.pid)
-        order = {"address": bench.server.address, "learner": _LEARNER, "batches": batches, "shape": sizes.ingest_shape}
-        found = bench.load.ask(order)
-        spent = cpu_seconds(bench.server.pid) - before
-        groups.append(max(1, round(batches / max(1, found["acknowledgements"]))))
-        bench.client.delete_learner(_LEARNER)
-        return Measured(megabytes / found["seconds"], spent / megabytes)
+        measured, group = _learn(bench, bench.server, bench.client)
+        groups.append(group)
+        return measured
 
     def written() -> Measured:
         with on_cores(bench.cores.front):
@@ -58,6 +58,57 @@ def ingest(bench: Bench) -> Throughput:
         note=f"{group:g} batches per transaction on both sides",
         ratios=ratios,
     )
+
+
+def ingest_on_postgres(bench: Bench) -> Throughput:
+    """The same on a server whose journal is in PostgreSQL, beside the one with SQLite."""
+    sizes = bench.options.sizes
+    examples, width = sizes.ingest_shape
+    groups: list[int] = []
+    ratios: list[float] = []
+    folder = bench.folder / "on-postgres"
+    with contextlib.ExitStack() as stack:
+        postgres = stack.enter_context(PostgresProcess())
+        more = {"data.store": postgres.database("serving")}
+        server = MeasuredServer(folder, bench.cores, bench.options.niceness, more)
+        stack.enter_context(server.start())
+        server.settle()
+        client = stack.enter_context(Client(server.address))
+
+        def on_postgres() -> Measured:
+            measured, group = _learn(bench, server, client)
+            groups.append(group)
+            return measured
+
+        def on_sqlite() -> Measured:
+            return _learn(bench, bench.server, bench.client)[0]
+
+        on_postgres()
+        on_sqlite()
+        ours, other, ratio, cpu_ratio = in_turns(on_postgres, on_sqlite, sizes.rounds, ratios)
+    return Throughput(
+        f"Learn, {examples} × {width} bytes, durable in PostgreSQL",
+        "MB/s",
+        "the same server on SQLite",
+        *(ours, other, ratio, cpu_ratio, POSTGRES_TARGET),
+        note=f"{statistics.median(groups):g} batches per transaction; processor time without PostgreSQL's own",
+        ratios=ratios,
+    )
+
+
+def _learn(bench: Bench, server: MeasuredServer, client: Client) -> tuple[Measured, int]:
+    """Send all batches to a server; gives that, and how many batches it put into a transaction."""
+    sizes = bench.options.sizes
+    (examples, width), batches = sizes.ingest_shape, sizes.ingest_batches
+    megabytes = batches * examples * width / 1e6
+    client.create_learner(_LEARNER, overrides=bench.options.overrides)
+    before = cpu_seconds(server.pid)
+    order = {"address": server.address, "learner": _LEARNER, "batches": batches, "shape": sizes.ingest_shape}
+    found = bench.load.ask(order)
+    spent = cpu_seconds(server.pid) - before
+    client.delete_learner(_LEARNER)
+    group = max(1, round(batches / max(1, found["acknowledgements"])))
+    return Measured(megabytes / found["seconds"], spent / megabytes), group
 
 
 class _PlainJournal:

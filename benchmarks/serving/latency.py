@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.reporting.runner import ReportProgress
+from benchmarks.serving.background import in_background
 from benchmarks.serving.bench import LEARNER, Bench, teach
 from benchmarks.serving.options import LATENCY_TARGET
 
@@ -109,17 +110,17 @@ def latencies(bench: Bench, rate: float, progress: ReportProgress) -> Latencies:
         result.idle.add(bench.ask(server, rate=rate))
         result.empty_idle.add(bench.ask(empty, rate=rate))
         progress(f"latency: while learning, round {number} of {rounds}")
-        with _long_episode(bench), _watched(bench, result.learning):
+        with long_episode(bench), watched(bench, result.learning):
             result.learning.add(bench.ask(server, rate=rate))
             result.empty_learning.add(bench.ask(empty, rate=rate))
         progress(f"latency: during version swaps, round {number} of {rounds}")
-        with _short_episodes(bench), _watched(bench, result.swapping):
+        with _short_episodes(bench), watched(bench, result.swapping):
             result.swapping.add(bench.ask(server, rate=rate))
     return result
 
 
 @contextmanager
-def _long_episode(bench: Bench) -> Iterator[None]:
+def long_episode(bench: Bench) -> Iterator[None]:
     """An episode that takes longer to learn than two measurements; ends when it is learned."""
     wanted = 5.0 * bench.options.seconds * bench.train_rate
     episode = bench.sample(int(min(max(wanted, 256), _MOST_EXAMPLES)) // 2)
@@ -136,39 +137,29 @@ def _long_episode(bench: Bench) -> Iterator[None]:
 @contextmanager
 def _short_episodes(bench: Bench) -> Iterator[None]:
     """Episodes of a few examples, one after the other, each a version."""
-    episode, stop = bench.sample(bench.options.sizes.swap_examples), threading.Event()
+    episode = bench.sample(bench.options.sizes.swap_examples)
 
-    def keep_teaching() -> None:
+    def keep_teaching(stop: threading.Event) -> None:
         while not stop.is_set():
             teach(bench.client, episode)
 
-    teacher = threading.Thread(target=keep_teaching)
-    teacher.start()
-    try:
+    with in_background(keep_teaching):
         yield
-    finally:
-        stop.set()
-        teacher.join()
 
 
 @contextmanager
-def _watched(bench: Bench, state: Latency) -> Iterator[None]:
+def watched(bench: Bench, state: Latency) -> Iterator[None]:
     """Note how much of the time was spent in training, and how many versions came."""
-    before, stop, seen = bench.client.learner(LEARNER).status().model_version, threading.Event(), [0, 0]
+    before, seen = bench.client.learner(LEARNER).status().model_version, [0, 0]
 
-    def look() -> None:
+    def look(stop: threading.Event) -> None:
         while not stop.wait(0.2):
             seen[_training(bench)] += 1
 
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    try:
+    with in_background(look):
         yield
-    finally:
-        stop.set()
-        watcher.join()
-        state.trained.append(seen[1] / max(1, sum(seen)))
-        state.versions += bench.client.learner(LEARNER).status().model_version - before
+    state.trained.append(seen[1] / max(1, sum(seen)))
+    state.versions += bench.client.learner(LEARNER).status().model_version - before
 
 
 def _training(bench: Bench) -> bool:

@@ -11,13 +11,14 @@ from benchmarks.reporting.machine import machine, versions
 from benchmarks.reporting.runner import ReportProgress, silently
 from benchmarks.serving.bench import prepared
 from benchmarks.serving.comparison import Throughput
-from benchmarks.serving.ingest import ingest
+from benchmarks.serving.ingest import ingest, ingest_on_postgres
 from benchmarks.serving.latency import Latencies, latencies
 from benchmarks.serving.options import ServingOptions, Sizes
 from benchmarks.serving.pages import PageResult, pages
 from benchmarks.serving.processes import Cores
 from benchmarks.serving.teaching import TeachingResult, teaching
 from benchmarks.serving.throughput import messages, single_images
+from devtools.postgres_process import is_installed
 
 
 @dataclass
@@ -75,6 +76,9 @@ def run(options: ServingOptions, progress: ReportProgress = silently) -> Serving
         if "ingest" in options.parts:
             progress("throughput: Learn")
             result.throughput.append(ingest(bench))
+            if is_installed():
+                progress("throughput: Learn on PostgreSQL")
+                result.throughput.append(ingest_on_postgres(bench))
         if requests is not None and "latency" in options.parts:
             result.latencies = latencies(bench, requests.ours.rate / 2, progress)
         if requests is not None and "page" in options.parts:

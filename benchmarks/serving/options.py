@@ -22,6 +22,8 @@ MESSAGES_TARGET = 0.7
 """Least share of the engine's own examples per second."""
 INGEST_TARGET = 0.6
 """Least share of what SQLite writes without gRPC, in bytes per second."""
+POSTGRES_TARGET = 0.4
+"""Least share of what a server takes on SQLite, in bytes per second, with the journal in PostgreSQL."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Sizes:
     ingest_batches: int = 1000
     ingest_shape: tuple[int, int] = (256, 784)
     """Examples of a batch and bytes of an example."""
+    images_per_class: int | None = None
+    """That the learner is taught and asked about; None: all there are."""
     first_epochs: int = 4
     """Times that the learner sees every image before anything is measured."""
     swap_examples: int = 16
@@ -51,7 +55,7 @@ class Sizes:
     """Engine settings of the learner: a small episode is to be learned in a moment."""
 
 
-TINY = Sizes(rounds=1, latency_rounds=1, ingest_batches=6, first_epochs=1, lessons=10)
+TINY = Sizes(rounds=1, latency_rounds=1, ingest_batches=6, images_per_class=30, first_epochs=1, lessons=10)
 
 
 @dataclass(frozen=True)

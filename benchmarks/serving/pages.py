@@ -1,7 +1,8 @@
-"""What predictions notice of open pages: single images at a fixed rate, without and with ten pages beside.
+"""What predictions notice of open pages, and how soon a page is there.
 
-A page is, for the server, a reader of a learner's events that comes once for its files and stays. Every reader must
-have read a state, or nothing was watched.
+Single images at a fixed rate, without and with ten pages beside, idle and while an episode is learned. A page is, for
+the server, a reader of a learner's events that comes once for its files and stays; every reader must have read a state,
+or nothing was watched. First paint is the browser's own figure.
 """
 
 from __future__ import annotations
@@ -16,58 +17,85 @@ from typing import Any
 from benchmarks.errors import BenchmarkError
 from benchmarks.reporting.runner import ReportProgress
 from benchmarks.serving.bench import LEARNER, Bench
-from benchmarks.serving.latency import Latency
+from benchmarks.serving.latency import Latency, long_episode, watched
 from benchmarks.serving.options import PAGE_TARGET
+from benchmarks.serving.paint import Paints, paint
+from devtools.browser import CHROMIUM
 
 PAGES = 10
 _FILES = ("/", "/assets/app.css", "/assets/app.js", "/assets/learner.js", f"/api/learners/{LEARNER}")
 _SECONDS = 60.0
+_TEXTS = (b"event: state\n", b"event: status\n")
 
 
 @dataclass
 class PageResult:
-    """Both states at one rate."""
+    """All states at one rate."""
 
     rate: float
     """Requests per second."""
-    alone: Latency = field(default_factory=lambda: Latency("no page open"))
-    watched: Latency = field(default_factory=lambda: Latency(f"{PAGES} pages open"))
+    alone: Latency = field(default_factory=lambda: Latency("idle, no page open"))
+    watched: Latency = field(default_factory=lambda: Latency(f"idle, {PAGES} pages open"))
+    learning: Latency = field(default_factory=lambda: Latency("while learning, no page open"))
+    learning_watched: Latency = field(default_factory=lambda: Latency(f"while learning, {PAGES} pages open"))
     states_read: int = 0
     """By all pages together."""
+    paints: list[Paints] = field(default_factory=list)
+    """Empty where there is no browser."""
 
     @property
     def failures(self) -> int:
         """Requests that were not answered."""
-        return self.alone.failures + self.watched.failures
+        return sum(state.failures for pair in self.pairs() for state in pair)
+
+    def pairs(self) -> list[tuple[Latency, Latency]]:
+        """Each without and with pages."""
+        return [(self.alone, self.watched), (self.learning, self.learning_watched)]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        p50, p99 = self.watched.against(self.alone)
+        states: list[dict[str, Any]] = []
+        for without, beside in self.pairs():
+            p50, p99 = beside.against(without)
+            states += [without.to_dict(), {**beside.to_dict(), "p50_ratio": p50, "p99_ratio": p99}]
         return {
             "rate": self.rate,
             "pages": PAGES,
-            "states": [self.alone.to_dict(), self.watched.to_dict()],
+            "states": states,
             "states_read": self.states_read,
-            "p50_ratio": p50,
-            "p99_ratio": p99,
             "target": PAGE_TARGET,
+            "paints": [found.to_dict() for found in self.paints],
         }
 
 
 def pages(bench: Bench, rate: float, progress: ReportProgress) -> PageResult:
-    """Measure both states in every round, taking turns in beginning."""
+    """Measure all states in every round, taking turns in beginning; then open the page in a browser."""
     result, rounds = PageResult(rate), bench.options.sizes.latency_rounds
     bench.ask(bench.server.address, rate=rate)  # warms up
     for number in range(1, rounds + 1):
-        progress(f"pages: round {number} of {rounds}")
-        if number % 2:
-            result.alone.add(bench.ask(bench.server.address, rate=rate))
-        with _open_pages(bench.server.http_port) as readers:
-            result.watched.add(bench.ask(bench.server.address, rate=rate))
-        result.states_read += sum(reader.states for reader in readers)
-        if not number % 2:
-            result.alone.add(bench.ask(bench.server.address, rate=rate))
+        progress(f"pages: idle, round {number} of {rounds}")
+        _round(bench, result, result.alone, result.watched, number)
+        progress(f"pages: while learning, round {number} of {rounds}")
+        with long_episode(bench), watched(bench, result.learning):
+            _round(bench, result, result.learning, result.learning_watched, number)
+    if CHROMIUM is not None:
+        idle, learning = Paints("idle"), Paints("while learning")
+        progress("pages: first paint")
+        paint(bench, idle, rounds)
+        with long_episode(bench):
+            paint(bench, learning, rounds)
+        result.paints = [idle, learning]
     return result
+
+
+def _round(bench: Bench, result: PageResult, without: Latency, beside: Latency, number: int) -> None:
+    if number % 2:
+        without.add(bench.ask(bench.server.address, rate=result.rate))
+    with _open_pages(bench.server.http_port) as readers:
+        beside.add(bench.ask(bench.server.address, rate=result.rate))
+    result.states_read += sum(reader.states for reader in readers)
+    if not number % 2:
+        without.add(bench.ask(bench.server.address, rate=result.rate))
 
 
 class _Reader:
@@ -98,7 +126,7 @@ class _Reader:
                 line = events.readline()
                 if not line:
                     return
-                if line == b"event: state\n":
+                if line in _TEXTS:
                     self.states += 1
                     self.reading.set()
 

@@ -29,7 +29,6 @@ from sharp_client import Client, LearnStream
 
 app = new_app()
 
-SMALL_LEARNERS = 10
 FEATURES = 64
 _WAIT = 1800.0
 
@@ -42,6 +41,27 @@ class SlicesOptions:
     large_examples: int = 40_000
     small_examples: int = 200
     phases: int = 8
+    small_learners: int = 10
+    niceness: int = 10
+    """Of the trainer."""
+    settings: tuple[tuple[str, Any], ...] = ()
+    """Engine settings of every learner, on top of the phases."""
+
+
+TINY = SlicesOptions(
+    rounds=1,
+    large_examples=400,
+    small_examples=40,
+    phases=3,
+    small_learners=3,
+    niceness=0,
+    settings=(
+        ("architecture.kind", "mlp"),
+        ("architecture.layers", [{"kind": "linear", "units": 40}] * 3),
+        ("training.min_steps", 8),
+    ),
+)
+"""Enough for slices to fall between phases."""
 
 
 @dataclass
@@ -50,7 +70,7 @@ class Waits:
 
     small: list[float] = field(default_factory=list)
     small_alone: list[float] = field(default_factory=list)
-    """The ten small ones without the large one."""
+    """The small ones without the large one."""
     large: list[float] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, float]:
@@ -93,7 +113,11 @@ def run(options: SlicesOptions, progress: ReportProgress = silently) -> SlicesRe
         for slices in (True, False) if number % 2 == 0 else (False, True):
             progress("slices" if slices else "whole episodes", done, 2 * options.rounds)
             with tempfile.TemporaryDirectory() as folder:
-                settings = {"trainer.slices": slices, "limits.unlearned_bytes": 1 << 32}
+                settings = {
+                    "trainer.slices": slices,
+                    "trainer.niceness": options.niceness,
+                    "limits.unlearned_bytes": 1 << 32,
+                }
                 with (
                     ServerProcess(Path(folder), settings, environment=ONE_THREAD).start() as server,
                     Client(server.address) as client,
@@ -104,25 +128,25 @@ def run(options: SlicesOptions, progress: ReportProgress = silently) -> SlicesRe
 
 
 def _measure(client: Client, options: SlicesOptions, waits: Waits) -> None:
-    settings = {"training.phases": options.phases}
+    settings = {"training.phases": options.phases, **dict(options.settings)}
     client.create_learner("large", overrides=settings)
     for kind in ("alone", "small"):
-        for number in range(SMALL_LEARNERS):
+        for number in range(options.small_learners):
             client.create_learner(f"{kind}-{number}", overrides=settings, seed=number)
-    waits.small_alone += _ten(client, "alone", options)
+    waits.small_alone += _together(client, "alone", options)
     begun = time.perf_counter()
     with client.learn("large") as stream:
         _send(stream, options.large_examples, 20)
         report = stream.end_episode()
         while report.progress is None:  # the trainer is at it
             time.sleep(0.02)
-        waits.small += _ten(client, "small", options)
+        waits.small += _together(client, "small", options)
         report.wait(_WAIT)
     waits.large.append(time.perf_counter() - begun)
 
 
-def _ten(client: Client, kind: str, options: SlicesOptions) -> list[float]:
-    """Teach ten small learners at the same time; returns how long each waited."""
+def _together(client: Client, kind: str, options: SlicesOptions) -> list[float]:
+    """Teach the small learners at the same time; returns how long each waited."""
 
     def teach(number: int) -> float:
         with client.learn(f"{kind}-{number}") as stream:
@@ -132,8 +156,8 @@ def _ten(client: Client, kind: str, options: SlicesOptions) -> list[float]:
             stream.end_episode().wait(_WAIT)
             return time.perf_counter() - begun
 
-    with ThreadPoolExecutor(SMALL_LEARNERS) as pool:
-        return list(pool.map(teach, range(SMALL_LEARNERS)))
+    with ThreadPoolExecutor(options.small_learners) as pool:
+        return list(pool.map(teach, range(options.small_learners)))
 
 
 def _send(stream: LearnStream, examples: int, classes: int, seed: int = 0) -> None:
@@ -154,7 +178,7 @@ def command(
     tiny: Annotated[bool, typer.Option("--tiny", help="See that it runs, in seconds; figures mean nothing.")] = False,
 ) -> None:
     """Measure how long small episodes wait behind a large one, with slices and without."""
-    options = SlicesOptions(1, 400, 40, 3) if tiny else SlicesOptions(rounds, large_examples)
+    options = TINY if tiny else SlicesOptions(rounds, large_examples)
     execute(lambda bar: run(options, bar), tables, output=output)
 
 

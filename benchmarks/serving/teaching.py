@@ -18,12 +18,14 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.reporting.runner import ReportProgress
+from benchmarks.serving.background import in_background
 from benchmarks.serving.bench import Bench
 from benchmarks.serving.latency import Latency
 from benchmarks.serving.options import TEACHING_TARGET
@@ -175,10 +177,10 @@ def _writes(bench: Bench, count: int) -> list[float]:
 @contextlib.contextmanager
 def _keep_teaching(bench: Bench, corners: Array, result: TeachingResult) -> Iterator[None]:
     """A label every 1/rate seconds, whatever became of those before."""
-    stop, seconds, calls = threading.Event(), list[float](), list[Future[float]]()
+    seconds, calls = list[float](), list[Future[float]]()
     rng, rate = np.random.default_rng(2), result.labels_per_second
 
-    def teach(threads: ThreadPoolExecutor) -> None:
+    def teach(threads: ThreadPoolExecutor, stop: threading.Event) -> None:
         begun = time.perf_counter()
         while not stop.is_set():
             calls.append(threads.submit(_teach, bench, corners, rng))
@@ -186,14 +188,8 @@ def _keep_teaching(bench: Bench, corners: Array, result: TeachingResult) -> Iter
         wait(calls)
         result.taught.append(len(calls) / (time.perf_counter() - begun))
 
-    with ThreadPoolExecutor(_CALLERS) as threads:
-        teacher = threading.Thread(target=teach, args=(threads,))
-        teacher.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            teacher.join()
+    with ThreadPoolExecutor(_CALLERS) as threads, in_background(partial(teach, threads)):
+        yield
     seconds += [call.result() for call in calls]
     result.teach_under_load.rounds.append(seconds)
 

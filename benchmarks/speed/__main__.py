@@ -40,6 +40,9 @@ def command(
         bool, typer.Option("--validation", help="Judge by part of MNIST's training set; its test set is not read.")
     ] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Of both sides; else what torch chooses.")] = None,
+    device: Annotated[
+        str, typer.Option(help="Where both sides compute, such as cuda; off the CPU, the clock's ratios count.")
+    ] = "cpu",
     tiny: Annotated[bool, typer.Option("--tiny", help="See that it runs, in a minute; figures mean nothing.")] = False,
 ) -> None:
     """Measure learning, answers, teaching, growth and snapshots against their floors and print the ratios."""
@@ -53,6 +56,7 @@ def command(
             preset=preset,  # type: ignore[arg-type]
             fraction=fraction,
             validation=validation,
+            device=device,
             sizes=TINY if tiny else Sizes(),
         )
         return run(options, bar)
@@ -83,6 +87,8 @@ def tables(result: SpeedResult) -> Iterator[RenderableType]:
     if result.snapshot:
         yield _comparisons("Snapshots against writing and reading the bytes, ms", result.snapshot, cpu=False)
     yield Text(describe(machine()), style="dim")
+    if result.options.device != "cpu":
+        yield Text(f"on {result.options.device}: compare by wall, the processor mostly waits", style="dim")
 
 
 def _comparisons(title: str, rows: Sequence[Comparison], *, cpu: bool, scale: float = 1.0) -> Table:

@@ -58,11 +58,15 @@ def floor_of(learner: Learner) -> Callable[[Tensor], tuple[Tensor, Tensor, Tenso
     features = learner.preprocessor.shape_of_features(learner.architecture.input_shape)[0]
     dimensions = learner.feature_map.dimensions
     classes, axes = len(now.classes), max(len(now.classes) - 1, 1)
-    random = torch.rand(features, dimensions - features)
-    whitening, metric = torch.rand(dimensions, dimensions), torch.rand(dimensions, axes)
-    linear, quadratic = torch.rand(axes, classes), torch.rand(axes, classes)
+
+    def weights(*shape: int) -> Tensor:
+        return torch.rand(*shape).to(learner.device)
+
+    random = weights(features, dimensions - features)
+    whitening, metric = weights(dimensions, dimensions), weights(dimensions, axes)
+    linear, quadratic = weights(axes, classes), weights(axes, classes)
     layers = [features, *(layer.units for layer in now.layers)] if now.network_weight else []
-    network = [torch.rand(*shape) for shape in pairwise(layers)]
+    network = [weights(*shape) for shape in pairwise(layers)]
     dictionary = learner.preprocessor.dictionary
 
     def describe(x: Tensor) -> Tensor:
@@ -97,6 +101,7 @@ def measure(
         floats = x.float() / 255.0 if x.dtype == torch.uint8 else x
         if x.ndim == 4:
             floats = floats.to(memory_format=torch.channels_last)
+        floats = floats.to(learner.device)
         ours, theirs = in_turns(
             lambda x=x: learner.predict(x),  # type: ignore[misc]
             lambda floats=floats: floor(floats),  # type: ignore[misc]

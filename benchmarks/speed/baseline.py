@@ -47,7 +47,7 @@ def contrastive_loss(z: Tensor, y: Tensor, temperature: float) -> Tensor:
     z = F.normalize(z, dim=1)
     logits = z @ z.T / temperature
     logits = logits - logits.max(dim=1, keepdim=True).values.detach()
-    others = ~torch.eye(len(y), dtype=torch.bool)
+    others = ~torch.eye(len(y), dtype=torch.bool, device=y.device)
     positives = (y[:, None] == y[None, :]) & others
     log_prob = logits - torch.log((torch.exp(logits) * others).sum(1, keepdim=True))
     count = positives.sum(1)
@@ -58,8 +58,9 @@ def contrastive_loss(z: Tensor, y: Tensor, temperature: float) -> Tensor:
 
 def random_replay(network: DenseNetwork, stored: int, y: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """Activations at the cut to stand for a short-term memory of so many, with the classes of the episode before."""
-    classes = torch.from_numpy(y).unique()
-    return torch.rand(stored, *network.cut_shape), classes[torch.arange(stored) % len(classes)]
+    classes, device = torch.from_numpy(y).unique(), next(network.parameters()).device
+    replayed = classes[torch.arange(stored) % len(classes)]
+    return torch.rand(stored, *network.cut_shape).to(device), replayed.to(device)
 
 
 class DenseTrainer:
@@ -74,7 +75,8 @@ class DenseTrainer:
 
     def begin_episode(self, x: Tensor, y: Tensor, replay: tuple[Tensor, Tensor] | None) -> None:
         """Take float images, classes, and activations at the cut (with their classes) to be joined to each batch."""
-        self._x, self._y, self._replay = x, y, replay
+        device = next(self._network.parameters()).device
+        self._x, self._y, self._replay = x.to(device), y.to(device), replay
 
     def begin_phase(self) -> None:
         """A fresh optimiser, as in the engine."""
@@ -83,10 +85,10 @@ class DenseTrainer:
     def epoch(self) -> None:
         """One pass over the episode."""
         assert self._optimiser is not None
-        for index in torch.randperm(len(self._y)).split(self._batch):
+        for index in torch.randperm(len(self._y), device=self._y.device).split(self._batch):
             h, y = self._network.g(self._x[index]), self._y[index]
             if self._replay is not None:
-                drawn = torch.randint(len(self._replay[1]), (len(index),))
+                drawn = torch.randint(len(self._replay[1]), (len(index),), device=index.device)
                 h, y = torch.cat((h, self._replay[0][drawn])), torch.cat((y, self._replay[1][drawn]))
             loss = contrastive_loss(self._network.f(h), y, self._temperature)
             self._optimiser.zero_grad()

@@ -93,6 +93,8 @@ class SpeedOptions:
     """Share of MNIST to learn from."""
     validation: bool = False
     """Judge accuracies by images split off from the training set; the test set is not read."""
+    device: str = "cpu"
+    """Where both sides compute: a torch device."""
     sizes: Sizes = field(default_factory=Sizes)
 
     def __post_init__(self) -> None:
@@ -107,12 +109,12 @@ class SpeedOptions:
         budget = published.BUDGETS[dataset]["full"]
         ltm = published.LTM_PER_CLASS[dataset]
         memory = {"memory.stm_capacity": budget, "memory.ltm_per_class": ltm}
-        return config.with_options({**memory, **dict(self.sizes.settings)})
+        return config.with_options({**memory, **dict(self.sizes.settings), "device": self.device})
 
     @property
     def learner_config(self) -> LearnerConfig:
         """The default learner."""
-        return preset("default").with_options(dict(self.sizes.settings))
+        return preset("default").with_options({**dict(self.sizes.settings), "device": self.device})
 
 
 @dataclass
@@ -138,6 +140,7 @@ class SpeedResult:
             "machine": machine(),
             "settings": {
                 "preset": self.options.preset,
+                "device": self.options.device,
                 "fraction": self.options.fraction,
                 "validation": self.options.validation,
                 "data": self.data,

@@ -66,22 +66,22 @@ def with_memories(learner: Learner, kind: Kind, classes: int, per_class: int, fo
     generator = torch.Generator().manual_seed(classes)
     path = folder / "learner.safetensors"
     learner.save(path)
-    other = Learner.load(path)
+    other = Learner.load(path, device=str(learner.device))
     known = other.ltm.classes
     ids = other.labels.ids([1_000_000 + i for i in range(classes)]).tolist()
     made_up = []
     for i, class_id in enumerate(ids):
         like = known[i % len(known)]
         units = int(like.mask.sum())
-        noise = torch.randn(1 + per_class, units, generator=generator) / units**0.5
+        noise = torch.randn(1 + per_class, units, generator=generator).to(other.device) / units**0.5
         vectors = like.vectors.mean(0) + 0.5 * noise[:1] + 0.2 * noise[1:] if kind == "clusters" else noise[1:]
         vectors = F.normalize(vectors.clamp(min=0.0), dim=1)
-        reference = torch.rand(max(1, len(like.reference)), generator=generator)
-        made_up.append(ClassMemory(class_id, like.episode, like.mask.clone(), vectors, reference, 0.3, 0.9))
+        reference = torch.rand(max(1, len(like.reference)), generator=generator).to(other.device)
+        made_up.append(ClassMemory(class_id, like.episode, like.mask.clone(), vectors, reference))
     ltm = LongTermMemory(tuple(sorted(made_up, key=lambda memory: (memory.episode, memory.class_id))))
-    other.ltm = calibrate(ltm, other.config.prediction.floor_quantile)
+    other.ltm = calibrate(ltm)
     other.save(path)  # the predictor of a loaded learner is made from what it remembers
-    return Learner.load(path)
+    return Learner.load(path, device=str(learner.device))
 
 
 def measure(
@@ -95,12 +95,12 @@ def measure(
 ) -> Iterator[PredictionTimes]:
     """Both kinds of memories in all sizes, with all sizes of batch, one after the other."""
     assert learner.architecture is not None
-    dense = DenseNetwork(learner.architecture).eval()
+    dense = DenseNetwork(learner.architecture).to(learner.device).eval()
     every = torch.from_numpy(sample.x)
     with tempfile.TemporaryDirectory() as folder:
         for kind, (classes, per_class) in itertools.product(KINDS, memories):
             remembering = with_memories(learner, kind, classes, per_class, Path(folder))
-            matrix = torch.rand(dense.outputs, classes * per_class)
+            matrix = torch.rand(dense.outputs, classes * per_class).to(learner.device)
             for batch in batches:
                 x = every[torch.arange(batch) % len(every)]
                 yield PredictionTimes(
@@ -121,7 +121,7 @@ def _against_floor(
     rounds: int,
     least_seconds: float,
 ) -> Comparison:
-    floats = x.float() / 255.0
+    floats = (x.float() / 255.0).to(learner.device)
 
     def ours() -> None:
         learner.predict(x, novelty=novelty)

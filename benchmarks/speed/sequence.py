@@ -85,7 +85,7 @@ def measure(config: LearnerConfig, episodes: Sequence[Examples], judge: Examples
     """Learn a sequence in turns, then everything at once until as accurate, or for so many epochs at most."""
     learner = Learner(config)
     architecture = resolve_architecture(ArchitectureConfig(kind="conv-small"), episodes[0].x.shape[1:])
-    network, training = DenseNetwork(architecture), config.training
+    network, training = DenseNetwork(architecture).to(learner.device), config.training
     trainer = DenseTrainer(network, training.batch_size, training.temperature, training.learning_rate)
     ours, theirs = [], []
     before: Examples | None = None
@@ -100,9 +100,8 @@ def measure(config: LearnerConfig, episodes: Sequence[Examples], judge: Examples
         theirs.append(now() - start)
         before = episode
     accuracy = metrics.accuracy(judge.y, np.asarray(learner.predict(judge.x, novelty=False).labels))
-    at_once = learn_at_once(
-        DenseNetwork(architecture), episodes, judge, accuracy, batch=training.batch_size, most_epochs=most_epochs
-    )
+    fresh = DenseNetwork(architecture).to(learner.device)
+    at_once = learn_at_once(fresh, episodes, judge, accuracy, batch=training.batch_size, most_epochs=most_epochs)
     return SequenceTimes(accuracy, ours, theirs, at_once)
 
 
@@ -110,14 +109,15 @@ def learn_at_once(
     network: DenseNetwork, episodes: Sequence[Examples], judge: Examples, wanted: float, *, batch: int, most_epochs: int
 ) -> AtOnce:
     """Train the dense network with a classifier on all episodes' images together; time is that of its epochs alone."""
-    x = torch.cat([_floats(episode) for episode in episodes])
-    y = torch.cat([torch.from_numpy(episode.y) for episode in episodes])
-    model = nn.Sequential(network, nn.Linear(network.outputs, int(y.max()) + 1))
+    device = next(network.parameters()).device
+    x = torch.cat([_floats(episode) for episode in episodes]).to(device)
+    y = torch.cat([torch.from_numpy(episode.y) for episode in episodes]).to(device)
+    model = nn.Sequential(network, nn.Linear(network.outputs, int(y.max()) + 1).to(device))
     optimiser = torch.optim.Adam(model.parameters(), lr=_RATE)
     spent, accuracy, epochs = Spent(), 0.0, 0
     while epochs < most_epochs and accuracy < wanted:
         start = now()
-        for index in torch.randperm(len(y)).split(batch):
+        for index in torch.randperm(len(y), device=device).split(batch):
             loss = F.cross_entropy(model(x[index]), y[index])
             optimiser.zero_grad()
             loss.backward()
@@ -125,8 +125,8 @@ def learn_at_once(
         spent += now() - start
         epochs += 1
         with torch.inference_mode():
-            answers = torch.cat([model(part).argmax(1) for part in _floats(judge).split(1000)])
-        accuracy = metrics.accuracy(judge.y, answers.numpy())
+            answers = torch.cat([model(part.to(device)).argmax(1) for part in _floats(judge).split(1000)])
+        accuracy = metrics.accuracy(judge.y, answers.cpu().numpy())
     return AtOnce(spent, epochs, accuracy, accuracy >= wanted)
 
 

@@ -26,7 +26,9 @@ def measure(name: str, learner: Learner, *, rounds: int) -> list[Comparison]:
         write()
         size = f"{len(content) / 1e6:.1f} MB"
         saved = in_turns(lambda: learner.save(path), write, rounds=rounds, least_seconds=0.0)
-        loaded = in_turns(lambda: Learner.load(path), plain.read_bytes, rounds=rounds, least_seconds=0.0)
+        loaded = in_turns(
+            lambda: Learner.load(path, device=str(learner.device)), plain.read_bytes, rounds=rounds, least_seconds=0.0
+        )
     return [
         Comparison(f"{name}, {size}: save", "call", *saved),
         Comparison(f"{name}, {size}: load", "call", *loaded),

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 
 @dataclass(frozen=True)
 class Spent:
@@ -28,7 +30,11 @@ class Spent:
 
 
 def now() -> Spent:
-    """Both clocks; differences count."""
+    """Both clocks; differences count. Work that was given to an accelerator is waited for, so that it counts too."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    if torch.backends.mps.is_available():
+        torch.mps.synchronize()
     return Spent(time.process_time(), time.perf_counter())
 
 

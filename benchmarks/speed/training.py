@@ -68,7 +68,7 @@ def learn_in_turns(config: LearnerConfig, episodes: Sequence[Examples]) -> tuple
     config = config.with_options({"memory.holdout": 0.0, "architecture.input_shape": list(episodes[0].x.shape[1:])})
     learner = Learner(config)
     assert learner.architecture is not None
-    dense_network = DenseNetwork(learner.architecture)
+    dense_network = DenseNetwork(learner.architecture).to(learner.device)
     training = config.training
     dense = DenseTrainer(dense_network, training.batch_size, training.temperature, training.learning_rate)
     times = []

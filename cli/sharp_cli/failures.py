@@ -66,7 +66,7 @@ def explain(error: Exception, address: str) -> str:
     elif isinstance(error, SharpError):
         help_text = next((words for kind, words in _HELP if isinstance(error, kind)), "")
         if "backbone" in error.metadata.get("setting", ""):
-            help_text = "--backbone and --weights say which"
+            help_text = "--backbone and --weights say which; a file on this machine is given by its path"
         text += f" ({help_text})" if help_text else ""
     elif isinstance(error, OSError) and not isinstance(error, SharpError):
         text = f"{error.strerror or text}{f': {error.filename}' if error.filename else ''}"

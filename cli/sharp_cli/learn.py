@@ -65,7 +65,7 @@ def learn(
     ] = None,
     weights: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Its weights: a file in the server's weights folder, or a torchvision name."),
+        typer.Option(metavar="FILE", help="Its weights: a file here or in the server's folder, or a torchvision name."),
     ] = None,
     class_level: ClassLevelOption = None,
     label_column: LabelColumnOption = None,
@@ -85,6 +85,8 @@ def learn(
     automatic = boundaries is Boundaries.AUTOMATIC
     stream_options = {"stream_id": stream_id, "boundaries": boundaries.value, "from_start": stream_id is not None}
     with options.connect() as client, ExitStack() as display:
+        if asked.weights_here is not None:
+            config = asked.with_weights_on_server(client).config(labelled)
         stream = open_stream(client, name, labelled, config, create, **stream_options)
         if not options.json:
             view = LearnView(stream, name, len(labelled), None if automatic else len(episodes))

@@ -13,7 +13,15 @@ from typing import Any
 import typer
 
 from sharp_cli.data import LabelledData
-from sharp_client import Client, LearnerConfig, LearnerNotFoundError, LearnStream
+from sharp_client import (
+    Client,
+    LearnerConfig,
+    LearnerNotFoundError,
+    LearnStream,
+    RoleMissingError,
+    WeightsMalformedError,
+    WeightsTooLargeError,
+)
 
 LARGEST_SMALL_IMAGE = 64
 """Side in pixels up to which images are learned without a backbone."""
@@ -37,7 +45,7 @@ class ImageOptions:
     backbone: str | None = None
     """Model and layer: `resnet18` or `resnet18:layer3`."""
     weights: str | None = None
-    """A file that the server has in its folder of weights, or one of torchvision's names."""
+    """A file here, which the server is given; or the name of one that it has; or one of torchvision's names."""
 
     @classmethod
     def read(cls, resize: str | None, backbone: str | None, weights: str | None) -> ImageOptions:
@@ -50,11 +58,33 @@ class ImageOptions:
                 raise typer.BadParameter(f"{resize!r} is no size such as 64 or 48x64", param_hint="--resize")
         if (backbone is None) != (weights is None):
             raise typer.BadParameter(
-                "--backbone and --weights come together: a model such as resnet18, and a file in the server's folder "
-                "of weights or one of torchvision's names such as IMAGENET1K_V1",
+                "--backbone and --weights come together: a model such as resnet18, and a file of its weights, the name "
+                "of one in the server's folder of weights, or one of torchvision's names such as IMAGENET1K_V1",
                 param_hint="--weights" if weights is None else "--backbone",
             )
+        if weights is not None and Path(weights).name != weights and not Path(weights).is_file():
+            raise typer.BadParameter(f"there is no file {weights}", param_hint="--weights")
         return cls(size, backbone, weights)
+
+    @property
+    def weights_here(self) -> Path | None:
+        """The file of weights, if it is on this machine."""
+        return Path(self.weights) if self.weights is not None and Path(self.weights).is_file() else None
+
+    def with_weights_on_server(self, client: Client) -> ImageOptions:
+        """The same, with a file that is here given to the server, unless it has it, and named as there."""
+        here = self.weights_here
+        if here is None:
+            return self
+        try:
+            return replace(self, weights=client.import_weights(here).name)
+        except RoleMissingError as error:
+            raise ValueError(
+                f"{here} can't be sent to the server: {error}. With a token for admin (--token-file) it can; or let an "
+                "operator put it into the server's folder of weights, and give its name there"
+            ) from None
+        except (WeightsMalformedError, WeightsTooLargeError) as error:
+            raise ValueError(f"{here}: {error}") from None
 
     def config(self, data: LabelledData) -> LearnerConfig | None:
         """The configuration of a new learner. None: the first batch decides everything."""
@@ -65,10 +95,9 @@ class ImageOptions:
         settings: dict[str, Any] = {}
         if self.backbone is not None:
             model, _, layer = self.backbone.partition(":")
-            weights = Path(str(self.weights)).name
             settings = {
                 "architecture.kind": "backbone",
-                "architecture.backbone": {"model": model, "layer": layer or LAYER, "weights": weights},
+                "architecture.backbone": {"model": model, "layer": layer or LAYER, "weights": self.weights},
                 **IMAGENET,
             }
         if not data.facts:

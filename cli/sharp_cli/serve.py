@@ -35,6 +35,8 @@ def make_command() -> Callable[..., None]:
     for option in options:
         section, _, last = option.name.partition(".")
         words = [last, option.name] if last_parts[last] == 1 and section != "http" else [option.name]
+        if option.name == "cluster.ray":  # what the others of its section are about
+            words = ["cluster", option.name]
         flags = ["--" + word.replace(".", "-").replace("_", "-") for word in words]
         if option.type is bool:
             flags = [f"{flag}/--no-{flag[2:]}" for flag in flags]

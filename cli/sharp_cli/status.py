@@ -66,4 +66,5 @@ def _facts(server: ServerStatus) -> list[tuple[str, Any]]:
         ("trainer", ", ".join(words)),
         ("device", server.device),
         ("disk", f"{size(server.data_bytes)} used, {size(server.free_bytes)} free"),
+        *([("objects", server.object_store_failure)] if server.object_store_failure else []),
     ]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from sharp.v1 import admin_pb2, class_admin_pb2, learner_admin_pb2, parked_pb2, quality_pb2, snapshot_pb2
+from sharp.v1 import admin_pb2, class_admin_pb2, learner_admin_pb2, parked_pb2, quality_pb2, snapshot_pb2, weights_pb2
 
 from ._answers import (
     DeletedLearner,
@@ -15,6 +15,7 @@ from ._answers import (
     DiscardedEpisode,
     ForgottenClass,
     ImportedSnapshot,
+    ImportedWeights,
     LearnerInfo,
     LearnerUpdate,
     MergedClasses,
@@ -34,7 +35,7 @@ from ._labels import Label, encode_label
 from ._options import Retry, Timeout
 from ._requests import duration, forget_request
 from ._runtime import each_within, sleep
-from ._snapshot_files import SnapshotReceiver, import_requests
+from ._snapshot_files import SnapshotReceiver, import_requests, weights_requests
 from ._transport import Transport
 
 IDLE_AFTER = 90.0
@@ -230,6 +231,19 @@ class AdminCalls:
 
         answer = self._transport.client_stream("ImportSnapshot", requests(), timeout or self._timeout.transfer)
         return ImportedSnapshot.decode(answer)
+
+    def import_weights(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> ImportedWeights:
+        """Bring a file of weights (.safetensors, or plain tensors as torch.save writes them) to the server.
+
+        The name in the answer is what `weights` in a learner's settings takes. A file that the server has is not sent.
+        """
+        messages = weights_requests(path)
+
+        def requests() -> Iterator[weights_pb2.ImportWeightsRequest]:
+            yield from messages
+
+        answer = self._transport.client_stream("ImportWeights", requests(), timeout or self._timeout.transfer)
+        return ImportedWeights.decode(answer)
 
     def list_parked_episodes(self, name: str, *, timeout: float | None = None) -> list[ParkedEpisode]:
         """List all episodes of a learner that could not be learned, by number."""

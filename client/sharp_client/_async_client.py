@@ -61,7 +61,7 @@ class AsyncClient(AsyncAdminCalls):
             tls = Tls() if found.tls and tls is None else tls
             bearer = Token(token, token_file)
             check_trust(address, bearer, tls, insecure)
-            transport = AsyncGrpcTransport(address, bearer, tls, self._limits)
+            transport = AsyncGrpcTransport(address, bearer, tls, self._limits, insecure)
         self.address = address
         self._transport: AsyncTransport = transport
         self._streams: weakref.WeakSet[AsyncLearnStream] = weakref.WeakSet()

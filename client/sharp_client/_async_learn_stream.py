@@ -154,7 +154,9 @@ class AsyncLearnStream(StreamView[AsyncEpisodeReport]):
         while self._state.error is None:
             error: SharpError | None
             try:
-                error = await self._read(self._transport.stream("Learn", self._requests(self._generation), None))
+                error = await self._read(
+                    self._transport.stream("Learn", self._requests(self._generation), None, self._state.opening.learner)
+                )
             except SharpError as broken:
                 error = broken
             except (

@@ -25,8 +25,8 @@ from ._reasons import EpisodeNotFoundError, EpisodeNotParkedError, LearnerNotFou
 STUBS: Final = (learning_pb2_grpc.LearningStub, prediction_pb2_grpc.PredictionStub, admin_pb2_grpc.AdminStub)
 """The generated stubs of the three services."""
 
-NOT_REPEATABLE: Final = frozenset({"CreateLearner", "CreateSnapshot", "ImportSnapshot"})
-"""Methods that have another effect when they are repeated."""
+NOT_REPEATABLE: Final = frozenset({"CreateLearner", "CreateSnapshot", "ImportSnapshot", "ImportWeights"})
+"""Methods that have another effect when they are repeated, or whose messages are made once."""
 
 DONE_BEFORE: Final[dict[str, tuple[type[SharpError], type[Message]]]] = {
     "DeleteLearner": (LearnerNotFoundError, learner_admin_pb2.DeleteLearnerResponse),

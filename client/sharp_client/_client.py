@@ -62,7 +62,7 @@ class Client(AdminCalls):
             tls = Tls() if found.tls and tls is None else tls
             bearer = Token(token, token_file)
             check_trust(address, bearer, tls, insecure)
-            transport = GrpcTransport(address, bearer, tls, self._limits)
+            transport = GrpcTransport(address, bearer, tls, self._limits, insecure)
         self.address = address
         self._transport: Transport = transport
         self._streams: weakref.WeakSet[LearnStream] = weakref.WeakSet()

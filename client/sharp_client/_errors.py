@@ -7,16 +7,18 @@ SharpError
 ├── InvalidArgumentError       FieldInvalid, UnexpectedMessage, NameInvalid, ConfigInvalid, ShapeMismatch,
 │   (also a ValueError)        DtypeUnsupported, TensorSizeMismatch, NonFiniteValues, LabelCountMismatch,
 │                              LabelKindMismatch, LabelInvalid, ImageMalformed, ImageTooLarge, SnapshotMalformed,
-│                              ChecksumMismatch, PageTokenInvalid, ValuesOutOfRange
+│                              ChecksumMismatch, PageTokenInvalid, ValuesOutOfRange, WeightsMalformed
 ├── PreconditionError          NothingLearned, BackboneNeeded, BoundariesMismatch, EpisodeNotParked,
 │                              SnapshotIncompatible, SnapshotFormatUnsupported, SnapshotInUse, EpisodeNeeded,
 │                              MetricNeeded, NothingToUndo
 ├── ExhaustedError             JournalFull, EpisodeTooLarge, QueueFull, TooManyStreams, DiskFull, TooManyLearners,
-│                              TooManyClasses, TooManyExamples, TooManyResults, TooManySnapshots, SnapshotTooLarge
+│                              TooManyClasses, TooManyExamples, TooManyResults, TooManySnapshots, SnapshotTooLarge,
+│                              WeightsTooLarge
 │   └── MessageTooLargeError   one message over the transport's limit
 ├── DeadlineError              VersionNotReached, ExamplesNotReached; or the deadline of the call passed
 │   (also a TimeoutError)
-├── UnavailableError           ServerNotReady; or no connection
+├── UnavailableError           ServerNotReady, NotOwner, OwnerUnreachable, StoreUnavailable, ObjectStoreUnavailable;
+│                              or no connection
 │   (also a ConnectionError)
 ├── DataLossError              SnapshotDamaged
 ├── UnsupportedError           FeatureUnsupported

@@ -162,7 +162,7 @@ class LearnStream(StreamView[EpisodeReport]):
             watchdog = threading.Timer(self._timeout.connect, self._give_up_opening, (generation,))
             watchdog.daemon = True
             try:
-                call = self._transport.stream("Learn", self._requests(generation), None)
+                call = self._transport.stream("Learn", self._requests(generation), None, self._state.opening.learner)
                 watchdog.start()
                 error = self._read(call, watchdog)
             except SharpError as broken:

@@ -175,6 +175,12 @@ class SnapshotMalformedError(InvalidArgumentError):
     reason = "SNAPSHOT_MALFORMED"
 
 
+class WeightsMalformedError(InvalidArgumentError):
+    """What was offered as weights is not a whole file of plain tensors. Metadata: defect."""
+
+    reason = "WEIGHTS_MALFORMED"
+
+
 class ChecksumMismatchError(InvalidArgumentError):
     """The bytes that arrived do not have the SHA-256 that was announced. Metadata: expected, found."""
 
@@ -340,6 +346,12 @@ class SnapshotTooLargeError(ExhaustedError):
     reason = "SNAPSHOT_TOO_LARGE"
 
 
+class WeightsTooLargeError(ExhaustedError):
+    """The file of weights does not fit into what the server keeps of such files. Metadata: bytes, limit."""
+
+    reason = "WEIGHTS_TOO_LARGE"
+
+
 class ExamplesNotReachedError(DeadlineError):
     """The wanted number of examples was not known before the deadline. Metadata: wanted, known."""
 
@@ -356,6 +368,34 @@ class ServerNotReadyError(UnavailableError):
     """The server is starting or stopping. Repeat the call; a Learn stream continues after its last durable number."""
 
     reason = "SERVER_NOT_READY"
+
+
+class NotOwnerError(UnavailableError):
+    """Only in a cluster: the server that was asked does not own the learner (any more), and wrote nothing. Repeat the
+    call; a Learn stream continues after its last durable number. Metadata: owner: the address of the one that does.
+    """
+
+    reason = "NOT_OWNER"
+
+
+class OwnerUnreachableError(UnavailableError):
+    """Only in a cluster: no server owns the learner right now, or it can't be reached. Metadata: owner."""
+
+    reason = "OWNER_UNREACHABLE"
+
+
+class StoreUnavailableError(UnavailableError):
+    """The database that holds the journal can't be reached. Repeat the call; a Learn stream continues after its last
+    durable number.
+    """
+
+    reason = "STORE_UNAVAILABLE"
+
+
+class ObjectStoreUnavailableError(UnavailableError):
+    """The object store can't be reached: nothing was changed, unless the message says so; repeat the call."""
+
+    reason = "OBJECT_STORE_UNAVAILABLE"
 
 
 class SnapshotDamagedError(DataLossError):

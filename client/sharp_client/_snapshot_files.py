@@ -1,4 +1,4 @@
-"""Snapshots between files and the wire: whole and with the right checksum, or not at all."""
+"""Snapshots and weights between files and the wire: whole and with the right checksum, or not at all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sharp.v1 import snapshot_pb2
+from sharp.v1 import snapshot_pb2, weights_pb2
 
 from ._batching import check_learner_name
 from ._failures import local_error
-from ._reasons import ChecksumMismatchError, SnapshotMalformedError, UnexpectedMessageError
+from ._reasons import ChecksumMismatchError, SnapshotMalformedError, UnexpectedMessageError, WeightsMalformedError
 
 CHUNK_BYTES = 2**20
 """Bytes of one message."""
@@ -89,17 +89,40 @@ def import_requests(
 ) -> Iterator[snapshot_pb2.ImportSnapshotRequest]:
     """Read a file into messages, its size and SHA-256 first. A file that can't be read is raised here, not later."""
     check_learner_name(learner)
-    with Path(path).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").digest()
-        size = file.tell()
+    size, digest = _size_and_digest(path)
     if size == 0:
         raise local_error(SnapshotMalformedError, f"{path} is empty", defect="size")
     header = snapshot_pb2.ImportHeader(learner=learner, size_bytes=size, sha256=digest, restore=restore, note=note)
 
     def messages() -> Iterator[snapshot_pb2.ImportSnapshotRequest]:
         yield snapshot_pb2.ImportSnapshotRequest(header=header)
-        with Path(path).open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield snapshot_pb2.ImportSnapshotRequest(chunk=chunk)
+        for chunk in _chunks(path):
+            yield snapshot_pb2.ImportSnapshotRequest(chunk=chunk)
 
     return messages()
+
+
+def weights_requests(path: str | os.PathLike[str]) -> Iterator[weights_pb2.ImportWeightsRequest]:
+    """The same for a file of weights."""
+    size, digest = _size_and_digest(path)
+    if size == 0:
+        raise local_error(WeightsMalformedError, f"{path} is empty", defect="size")
+
+    def messages() -> Iterator[weights_pb2.ImportWeightsRequest]:
+        yield weights_pb2.ImportWeightsRequest(header=weights_pb2.WeightsHeader(size_bytes=size, sha256=digest))
+        for chunk in _chunks(path):
+            yield weights_pb2.ImportWeightsRequest(chunk=chunk)
+
+    return messages()
+
+
+def _size_and_digest(path: str | os.PathLike[str]) -> tuple[int, bytes]:
+    with Path(path).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").digest()
+        return file.tell(), digest
+
+
+def _chunks(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    with Path(path).open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk

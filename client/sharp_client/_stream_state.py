@@ -20,14 +20,26 @@ from ._options import Limits, Retry
 from ._reasons import (
     DiskFullError,
     LearnerBusyError,
+    NotOwnerError,
+    OwnerUnreachableError,
     SequenceGapError,
     ServerNotReadyError,
+    StoreUnavailableError,
     TooManyStreamsError,
 )
 
 Report = TypeVar("Report", bound=EpisodeState)
 
-RESUMED_REASONS = (ServerNotReadyError, TooManyStreamsError, LearnerBusyError, DiskFullError, SequenceGapError)
+RESUMED_REASONS = (
+    ServerNotReadyError,
+    NotOwnerError,
+    OwnerUnreachableError,
+    StoreUnavailableError,
+    TooManyStreamsError,
+    LearnerBusyError,
+    DiskFullError,
+    SequenceGapError,
+)
 """After these the stream is opened again; other reasons mean that something must change first."""
 
 RESUMED_CODES = frozenset({"UNAVAILABLE", "UNKNOWN", "INTERNAL", "CANCELLED", "ABORTED", "DEADLINE_EXCEEDED"})

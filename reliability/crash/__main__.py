@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.reporting.runner import ProgressBar, entry_point, execute, new_app
-from reliability.crash.options import CrashOptions
+from reliability.crash.options import GOAL_RECOVERY, CrashOptions
 from reliability.crash.run import CrashResult, run
 
 app = new_app()
@@ -23,13 +23,14 @@ app = new_app()
 def command(
     kills: Annotated[int, typer.Option(help="How often something is killed.")] = 200,
     seed: Annotated[int, typer.Option(help="Of the moments, of what is killed, and of the stream.")] = 0,
+    store: Annotated[str, typer.Option(help="Of the journal: sqlite, or postgres, which is killed too.")] = "sqlite",
     output: Annotated[Path | None, typer.Option(help="JSON file for the result.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the data folder and the server's log here.")] = None,
 ) -> None:
     """Kill server, trainer and connections while a stream is learned, and check that nothing was lost or doubled."""
 
     def kill(bar: ProgressBar) -> CrashResult:
-        return run(CrashOptions(kills=kills, seed=seed), bar, folder)
+        return run(CrashOptions(kills=kills, seed=seed, store=store), bar, folder)
 
     execute(kill, show, output=output, failed=lambda result: not result.survived)
 
@@ -54,7 +55,13 @@ def table(result: CrashResult) -> Table:
         "predictions": result.predictions,
         "versions that answered": result.versions_answering,
         "predictions for which nobody was there": result.unanswered,
-        "slowest recovery, s": f"{result.slowest_recovery:.1f}",
+        **{f"operations: {kind}": count for kind, count in sorted(result.operations.items())},
+        "kills in the middle of one": result.kills_in_operations,
+        **{
+            f"recovery of the {kind}, s: median, slowest": f"{seconds['median']:.1f}, {seconds['slowest']:.1f}"
+            for kind, seconds in result.recoveries.items()
+        },
+        f"slowest recovery, s (goal: at most {GOAL_RECOVERY:g})": f"{result.slowest_recovery:.1f}",
         "tensors compared bit for bit": result.tensors,
         "seconds": f"{result.seconds:.0f}",
     }

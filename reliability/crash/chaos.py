@@ -1,4 +1,4 @@
-"""Kills, at moments drawn by chance from a seed: the server, the trainer, or a connection. After each, all goes on."""
+"""Kills, at moments drawn by chance from a seed: server, trainer, connection, database. After each, all goes on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
+from devtools.postgres_process import PostgresProcess
 from devtools.server_process import ONE_THREAD, ServerProcess
 from reliability.crash.checks import Violations, at_death
 from reliability.crash.clients import App, Producer
@@ -19,15 +20,17 @@ from reliability.crash.stream import NumberedStream
 KINDS = ("server", "trainer", "connection")
 _SETTINGS = {
     "data.automatic_snapshots": 1_000_000,  # every version's snapshot is kept, to be asked afterwards
+    "limits.manual_snapshots": 1_000_000,
     "trainer.retry_seconds": 0.1,
     "trainer.attempts": 1000,
     "trainer.niceness": 0,
     "teaching.version_seconds": 0.3,  # lessons become versions of their own where no episode takes them in first
 }
+_SECONDS_TO_AIM = 10.0
 
 
 class Chaos:
-    """Owns the server, so that it can take it away."""
+    """Owns the server, and the database where there is one, so that it can take them away."""
 
     def __init__(
         self, folder: Path, lines: tuple[Line, Line], stream: NumberedStream, options: CrashOptions, found: Violations
@@ -35,11 +38,24 @@ class Chaos:
         self.folder, self._stream, self._options, self.violations = folder, stream, options, found
         self._lines = dict(zip(("producer's connection", "app's connection"), lines, strict=True))
         self._random = random.Random(f"chaos {options.seed}")
-        self.server = ServerProcess(folder, _SETTINGS, environment=ONE_THREAD)
+        self._kinds: tuple[str, ...] = KINDS
+        self._postgres: PostgresProcess | None = None
+        self.store = ""
+        """The database's DSN; empty: the journal is in the data folder."""
+        settings: dict[str, object] = dict(_SETTINGS)
+        if options.store == "postgres":
+            self._postgres = PostgresProcess().start()
+            self.store = settings["data.store"] = self._postgres.database("crash")
+            self._kinds = (*KINDS, "database")
+        self.server = ServerProcess(folder, settings, environment=ONE_THREAD)
         self.start_server()
         self.kills: Counter[str] = Counter()
-        self.slowest = 0.0
-        """Longest time from a kill until something was acknowledged or learned again, in seconds."""
+        self.aimed = 0
+        """Kills in the middle of an operator's work."""
+        self.recoveries: dict[str, list[float]] = {}
+        """By kind of kill: seconds until something was acknowledged or learned again. They count from the kill; where
+        the server was killed, from the moment in which it was started again: what is done in between is the harness's.
+        """
 
     @property
     def done(self) -> int:
@@ -52,22 +68,34 @@ class Chaos:
         while self.done < last:
             time.sleep(self._random.uniform(0.0, self._options.longest_pause))
             if not order:
-                order = self._random.sample(KINDS, len(KINDS))
+                order = self._random.sample(self._kinds, len(self._kinds))
             kind = order.pop()
-            seen, begun = (producer.acknowledged, producer.learned), time.monotonic()
+            self._wait_for_an_operation(producer)
+            seen = (producer.acknowledged, producer.learned)
+            self.aimed += producer.operator.under_way.is_set()
             if kind == "server":
                 self.kill_server(lambda: producer.acknowledged, producer)
                 while self.done < last and self._random.random() < self._options.early:
                     self._kill_while_starting(producer)
+                begun = time.monotonic()
                 self.start_server()
             elif kind == "trainer":
                 self.server.kill_trainer(self._options.patience)
+                begun = time.monotonic()
                 self.kills["trainer"] += 1
+            elif kind == "database":
+                self._kill_database()
             else:
                 self._cut()
+                begun = time.monotonic()
             self._wait_until_moved(seen, producer, app)
-            self.slowest = max(self.slowest, time.monotonic() - begun)
+            self.recoveries.setdefault(kind, []).append(time.monotonic() - begun)
             report()
+
+    def _wait_for_an_operation(self, producer: Producer) -> None:
+        """Now and then: until an operator's work is under way, and a moment longer; not for ever."""
+        if self._random.random() < self._options.aimed and producer.operator.under_way.wait(_SECONDS_TO_AIM):
+            time.sleep(self._random.uniform(0.0, 0.1))
 
     def kill_server(self, acknowledged: Callable[[], int], producer: Producer, kind: str = "server") -> None:
         """SIGKILL, and a look at what it left on disk before anything is started again."""
@@ -75,7 +103,21 @@ class Chaos:
         self.server.kill()
         self.kills[kind] += 1
         lessons = producer.lessons
-        at_death(self.folder / "data", self._stream, acknowledged(), self._options, self.violations, lessons)
+        data = self.folder / "data"
+        at_death(data, self._stream, acknowledged(), self._options, self.violations, lessons, self.store)
+
+    def _kill_database(self) -> None:
+        """SIGKILL to PostgreSQL, and a pause without it."""
+        assert self._postgres is not None
+        self._postgres.kill()
+        self.kills["database"] += 1
+        time.sleep(self._random.uniform(0.0, self._options.longest_pause))
+        self._postgres.start()
+
+    def close(self) -> None:
+        """Stop the database, if there is one."""
+        if self._postgres is not None:
+            self._postgres.stop()
 
     def _connect(self, port: int | None) -> None:
         for line in self._lines.values():

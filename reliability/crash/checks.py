@@ -1,28 +1,21 @@
-"""What must be true after kills. Everything that isn't is collected, none is judged away.
-
-The journal is read from a copy: looking at it must not help the server that comes after.
-"""
+"""What must be true after kills. Everything that isn't is collected, none is judged away."""
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import sqlite3
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import safe_open
 
 from reliability.crash.clients import Answer, App
+from reliability.crash.journal import JournalReader, account, journal_of
 from reliability.crash.options import LEARNER, CrashOptions
 from reliability.crash.stream import NumberedStream
 from sharp_engine import Learner
 from sharp_server.storage.data_folder import SUFFIX, sha256_of
-from sharp_server.storage.sqlite import schema
-from sharp_server.storage.sqlite.streams import account
 
 _CLOSE = 1e-5
 """Distances of one version may differ by this: requests that come together are computed together."""
@@ -38,6 +31,7 @@ class Violations:
         "every prediction came from a published version",
         "the learner equals, bit for bit, one without a kill",
         "every lesson that was answered is durable, once",
+        "no class was answered after it was forgotten",
     )
 
     def __init__(self) -> None:
@@ -53,32 +47,18 @@ class Violations:
         return sum(map(len, self.found.values()))
 
 
-@contextlib.contextmanager
-def journal_of(data: Path) -> Iterator[sqlite3.Connection]:
-    """A copy of the journal as it lies on disk now."""
-    with tempfile.TemporaryDirectory(prefix="sharp-crash-") as folder:
-        for name in ("journal.db", "journal.db-wal"):
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(data / name, Path(folder) / name)
-        connection = schema.connect(Path(folder) / "journal.db")
-        try:
-            yield connection
-        finally:
-            connection.close()
+def _learner(journal: JournalReader) -> int:
+    return int(journal.rows("SELECT id FROM learners WHERE name = ?", LEARNER)[0][0])
 
 
-def _learner(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT id FROM learners WHERE name = ?", (LEARNER,)).fetchone()[0])
+def _durable(journal: JournalReader, learner: int) -> int:
+    rows = journal.rows("SELECT durable FROM streams WHERE learner = ?", learner)
+    return int(rows[0][0]) if rows else 0
 
 
-def _durable(connection: sqlite3.Connection, learner: int) -> int:
-    row = connection.execute("SELECT durable FROM streams WHERE learner = ?", (learner,)).fetchone()
-    return int(row[0]) if row else 0
-
-
-def _examples(connection: sqlite3.Connection, learner: int) -> Iterator[tuple[int, str, int, int]]:
+def _examples(journal: JournalReader, learner: int) -> Iterator[tuple[int, str, int, int]]:
     """(episode, its state, sequence, number in its batch) of every example that is part of an episode."""
-    for episode, state, _, sequence, first, count in account(connection, learner):
+    for episode, state, sequence, first, count in account(journal, learner):
         for number in range(first, first + count):
             yield episode, state, sequence, number
 
@@ -90,19 +70,20 @@ def at_death(
     options: CrashOptions,
     found: Violations,
     lessons: int = 0,
+    store: str = "",
 ) -> None:
     """What a killed server left: everything acknowledged is there, nothing twice, nothing from nowhere."""
-    with journal_of(data) as connection:
-        learner = _learner(connection)
-        _check_lessons(connection, learner, lessons, found)
-        durable = _durable(connection, learner)
+    with journal_of(data, store) as journal:
+        learner = _learner(journal)
+        _check_lessons(journal, learner, lessons, found)
+        durable = _durable(journal, learner)
         if durable < acknowledged:
             found.add(0, f"{acknowledged} was acknowledged, the killed server's disk has {durable}")
-        _check_account(connection, learner, stream, durable, found)
+        _check_account(journal, learner, stream, durable, found)
         kept = {
             (sequence, first + i)
-            for sequence, first, count in connection.execute(
-                "SELECT sequence, first, count FROM batch_slices WHERE learner = ?", (learner,)
+            for sequence, first, count in journal.rows(
+                "SELECT sequence, first, count FROM batch_slices WHERE learner = ?", learner
             )
             for i in range(count)
         }
@@ -113,18 +94,18 @@ def at_death(
             found.add(0, f"batch {sequence} is durable, but its examples {missing} are not on disk")
 
 
-def _check_lessons(connection: sqlite3.Connection, learner: int, answered: int, found: Violations) -> None:
+def _check_lessons(journal: JournalReader, learner: int, answered: int, found: Violations) -> None:
     """Lessons that were answered are known by their ids; one more may have been on its way."""
-    known = connection.execute("SELECT count(*) FROM lessons WHERE learner = ?", (learner,)).fetchone()[0]
+    known = journal.rows("SELECT count(*) FROM lessons WHERE learner = ?", learner)[0][0]
     if not answered <= known <= answered + 1:
         found.add(5, f"{answered} lessons were answered, the disk knows {known}")
 
 
 def _check_account(
-    connection: sqlite3.Connection, learner: int, stream: NumberedStream, durable: int, found: Violations
+    journal: JournalReader, learner: int, stream: NumberedStream, durable: int, found: Violations
 ) -> None:
     counts: Counter[tuple[int, int]] = Counter()
-    for episode, _, sequence, number in _examples(connection, learner):
+    for episode, _, sequence, number in _examples(journal, learner):
         counts[sequence, number] += 1
         if sequence > durable:
             found.add(1, f"batch {sequence} is part of episode {episode}, but only {durable} was acknowledged")
@@ -143,40 +124,37 @@ def in_the_end(
     app: App,
     found: Violations,
     lessons: int = 0,
+    store: str = "",
 ) -> int:
     """Everything that was acknowledged is learned once, and every answer was a version's. Returns examples learned."""
-    with journal_of(data) as connection:
-        learner = _learner(connection)
-        _check_account(connection, learner, stream, acknowledged, found)
-        _check_lessons(connection, learner, lessons, found)
+    with journal_of(data, store) as journal:
+        learner = _learner(journal)
+        _check_account(journal, learner, stream, acknowledged, found)
+        _check_lessons(journal, learner, lessons, found)
         learned = Counter(
-            (sequence, number) for _, state, sequence, number in _examples(connection, learner) if state == "learned"
+            (sequence, number) for _, state, sequence, number in _examples(journal, learner) if state == "learned"
         )
         for sequence in range(1, acknowledged + 1):
             for number in () if stream.is_mark(sequence) else range(options.examples):
                 if learned[sequence, number] != 1:
                     times = learned[sequence, number]
                     found.add(0, f"example {number} of acknowledged batch {sequence} was learned {times} times")
-        beyond = connection.execute(
-            "SELECT count(*) FROM batch_slices WHERE learner = ? AND sequence > ?", (learner, acknowledged)
-        ).fetchone()[0]
+        beyond = journal.rows(
+            "SELECT count(*) FROM batch_slices WHERE learner = ? AND sequence > ?", learner, acknowledged
+        )[0][0]
         if beyond:
             found.add(1, f"{beyond} parts of batches beyond {acknowledged} are in the journal")
-        raw = connection.execute(
-            "SELECT (SELECT count(*) FROM examples) + (SELECT count(*) FROM lesson_examples)"
-        ).fetchone()[0]
+        raw = journal.raw_parts()
         if raw:
             found.add(2, f"{raw} raw parts are in the journal though everything is learned")
-        uid = connection.execute("SELECT uid FROM learners WHERE id = ?", (learner,)).fetchone()[0]
-        versions = connection.execute(
-            "SELECT version, created, snapshot, sha256 FROM versions WHERE learner = ?", (learner,)
-        ).fetchall()
+        uid = journal.rows("SELECT uid FROM learners WHERE id = ?", learner)[0][0]
+        versions = journal.rows("SELECT version, created, snapshot, sha256 FROM versions WHERE learner = ?", learner)
     _check_answers(data / "snapshots" / uid, versions, stream, app, found)
     return learned.total()
 
 
 def _check_answers(
-    folder: Path, versions: list[tuple[int, float, str, bytes]], stream: NumberedStream, app: App, found: Violations
+    folder: Path, versions: list[tuple[Any, ...]], stream: NumberedStream, app: App, found: Violations
 ) -> None:
     """Each answer is, label by label, what the published version of that number says of the same examples.
 

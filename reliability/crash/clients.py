@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
+from reliability.crash.operations import Operator
 from reliability.crash.options import LEARNER, CrashOptions
 from reliability.crash.stream import NumberedStream
 from sharp_client import Client, DeadlineError, NothingLearnedError, Retry, SharpError, Timeout, UnavailableError
@@ -63,6 +64,7 @@ class Producer(_InBackground):
         self._stream, self._options = stream, options
         self._random = random.Random(f"producer {options.seed}")
         self._call: ClientStream | None = None
+        self.operator = Operator(self.client, LEARNER, stream)
         self.sent = 0
         self.lessons = 0
         """That were answered."""
@@ -97,8 +99,11 @@ class Producer(_InBackground):
                     time.sleep(self._random.choice((0.0, 0.01, 0.05)))
                     continue
                 call.end_episode()
-                for report in call.episodes[: -self._options.ahead]:
+                episode = self._stream.episode_of(self.sent)
+                ahead = self._options.ahead if self._stream.operation(episode) is None else 0
+                for report in call.episodes[: len(call.episodes) - ahead]:
                     report.wait(self._options.patience)
+                self.operator.work(episode)
             call.wait(self._options.patience)
 
     def _teach(self, sequence: int) -> None:

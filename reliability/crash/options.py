@@ -8,6 +8,8 @@ from typing import Any
 from benchmarks.errors import require
 
 LEARNER = "crashed"
+GOAL_RECOVERY = 10.0
+"""Seconds that a recovery may take on two quiet cores."""
 CALM = "calm"
 """The learner that is taught the same stream in the end, with nobody killed."""
 
@@ -31,14 +33,23 @@ class CrashOptions:
     """They come two at a time and come back."""
     lessons: int = 3
     """Every so-many-th batch comes after a lesson (Teach)."""
+    operations: int = 3
+    """Every so-many-th episode has no lessons, and is followed by a snapshot, a restored one, a forgotten class or an
+    undone version."""
+    aimed: float = 0.3
+    """Share of the kills that wait for such an operation, and come in the middle of it."""
     ahead: int = 2
     """Episodes that the producer may be ahead of what is learned."""
     patience: float = 600.0
     """Seconds in which a killed server must be seen to go on."""
+    store: str = "sqlite"
+    """Where the journal is: sqlite, or postgres, which is killed too."""
 
     def __post_init__(self) -> None:
         require(self.kills >= 1, "kills", self.kills, "at least 1")
+        require(self.store in ("sqlite", "postgres"), "store", self.store, "sqlite or postgres")
         require(self.lessons >= 1, "lessons", self.lessons, "at least 1")
+        require(self.operations >= 1, "operations", self.operations, "at least 1")
         require(self.longest_pause >= 0, "longest-pause", self.longest_pause, "at least 0")
         require(self.classes >= 2 and self.classes % 2 == 0, "classes", self.classes, "even")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
@@ -16,6 +17,7 @@ from reliability.crash import checks
 from reliability.crash.chaos import Chaos
 from reliability.crash.checks import Violations
 from reliability.crash.clients import PATIENT, STREAM_ID, App, Producer, teach_lesson
+from reliability.crash.operations import Operator
 from reliability.crash.options import CALM, LEARNER, CrashOptions
 from reliability.crash.proxy import Line
 from reliability.crash.stream import NumberedStream
@@ -40,7 +42,13 @@ class CrashResult:
     predictions: int = 0
     versions_answering: int = 0
     unanswered: int = 0
+    operations: dict[str, int] = field(default_factory=dict)
+    """What an operator did in between, each carried through once."""
+    kills_in_operations: int = 0
     slowest_recovery: float = 0.0
+    """Seconds until the producer was acknowledged something or an episode was learned; see `Chaos.recoveries`."""
+    recoveries: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By kind of kill: the median and the slowest."""
     tensors: int = 0
     """Compared bit for bit in the end."""
     seconds: float = 0.0
@@ -88,23 +96,34 @@ def _run(options: CrashOptions, folder: Path, progress: ReportProgress) -> Crash
                 producer.finish()
                 result.resumptions = producer.resumptions
                 result.lessons = producer.lessons
+                result.operations = dict(producer.operator.done)
+                for text in producer.operator.named_forgotten:
+                    found.add(6, text)
                 last = _die_over_a_tail(chaos, line, stream, producer, options, result)
                 progress("taking up what was acknowledged of the last episode", chaos.done)
                 app.finish()
             result.kills = dict(chaos.kills)
-            result.slowest_recovery = chaos.slowest
+            result.kills_in_operations = chaos.aimed
+            result.recoveries = {
+                kind: {"median": statistics.median(seconds), "slowest": max(seconds)}
+                for kind, seconds in sorted(chaos.recoveries.items())
+            }
+            result.slowest_recovery = max((kind["slowest"] for kind in result.recoveries.values()), default=0.0)
             result.predictions, result.unanswered = app.answers.total(), app.unanswered
             result.versions_answering = len({answer.version for answer in app.answers})
             progress("teaching another learner the same stream, in peace", chaos.done)
             with Client(line.address, timeout=Timeout(call=options.patience)) as client:
-                result.episodes = _teach_calmly(client, stream, last, producer.sent, options)
+                result.episodes = teach_calmly(client, stream, last, producer.sent, options)
                 for name in (LEARNER, CALM):
                     client.export_snapshot(name, folder / f"{name}.safetensors")
         finally:
             if chaos.server.running:
                 chaos.server.stop()
     progress("checking", chaos.done)
-    result.examples_learned = checks.in_the_end(folder / "data", stream, last, options, app, found, result.lessons)
+    result.examples_learned = checks.in_the_end(
+        folder / "data", stream, last, options, app, found, result.lessons, chaos.store
+    )
+    chaos.close()
     result.tensors = checks.compare(folder / f"{LEARNER}.safetensors", folder / f"{CALM}.safetensors", found)
     result.batches = sum(not stream.is_mark(number) for number in range(1, last + 1))
     result.violations = found.found
@@ -150,16 +169,22 @@ def _die_over_a_tail(
     return last
 
 
-def _teach_calmly(client: Client, stream: NumberedStream, last: int, taught: int, options: CrashOptions) -> int:
-    """The same batches in the same episodes, lessons before those up to `taught`, nobody killed; returns episodes."""
+def teach_calmly(client: Client, stream: NumberedStream, last: int, taught: int, options: CrashOptions) -> int:
+    """The same batches in the same episodes, the same lessons and operations up to `taught`, nobody killed; returns
+    episodes.
+    """
     client.create_learner(CALM, overrides=options.learner(), seed=options.seed)
+    operator = Operator(client, CALM, stream)
     with client.learn(CALM) as call:
         for number in range(1, last + 1):
             if number <= taught and stream.has_lesson(number):
                 call.flush(options.patience)
                 teach_lesson(client, CALM, stream, number)
             if stream.is_mark(number):
-                call.end_episode()
+                ended = call.end_episode()
+                if number <= taught and stream.operation(stream.episode_of(number)) is not None:
+                    ended.wait(options.patience)
+                    operator.work(stream.episode_of(number))
             else:
                 batch = stream.batch(number)
                 call.send(batch.x, batch.y)

@@ -18,6 +18,9 @@ class Batch:
     y: list[str]
 
 
+_OPERATIONS = ("keep", "forget", "restore", "undo")
+
+
 class NumberedStream:
     """Episodes of a fixed number of batches, each ended by a mark; numbers start with 1.
 
@@ -53,7 +56,8 @@ class NumberedStream:
 
     def has_lesson(self, sequence: int) -> bool:
         """Whether a lesson is taught before the batch of this number, and after everything before it."""
-        return sequence % self._options.lessons == 0 and not self.is_mark(sequence)
+        between = sequence % self._options.lessons == 0 and not self.is_mark(sequence)
+        return between and self.operation(self.episode_of(sequence)) is None
 
     def lesson(self, sequence: int) -> Batch:
         """That lesson: two examples; now and then with labels that contradict what is known, as corrections do."""
@@ -63,6 +67,15 @@ class NumberedStream:
         noise = chance.random((2, options.features), np.float32)
         labels = classes if chance.random() < 0.7 else (classes + 1) % options.classes
         return Batch(0.7 * self._corners[classes] + 0.3 * noise, [name(number) for number in labels.tolist()])
+
+    def operation(self, episode: int) -> str | None:
+        """What an operator does after an episode (`operations`), before anything else is sent."""
+        turn, rest = divmod(episode, self._options.operations)
+        return None if rest else _OPERATIONS[(turn - 1) % len(_OPERATIONS)]
+
+    def forgotten(self, episode: int) -> str:
+        """The class that is forgotten after an episode: one of its own."""
+        return name(2 * (episode - 1) % self._options.classes)
 
     def probes(self) -> NDArray[np.float32]:
         """One example of each class, which the app asks about."""

@@ -24,6 +24,7 @@ from sharp.v1 import (
     prediction_pb2,
     quality_pb2,
     tensor_pb2,
+    weights_pb2,
 )
 from sharp.v1 import snapshot_pb2 as snap
 
@@ -145,6 +146,8 @@ def _seeds(snapshot: str) -> tuple[Message, ...]:
         snap.ExportSnapshotRequest(learner=VICTIM, snapshot_id=snapshot),
         snap.ImportSnapshotRequest(header=snap.ImportHeader(learner="taken-in", size_bytes=48)),
         snap.ImportSnapshotRequest(chunk=b"\x00" * 48),
+        weights_pb2.ImportWeightsRequest(header=weights_pb2.WeightsHeader(size_bytes=48, sha256=b"\x01" * 32)),
+        weights_pb2.ImportWeightsRequest(chunk=b"\x00" * 48),
         parked_pb2.ListParkedEpisodesRequest(learner=VICTIM),
         parked_pb2.RetryParkedEpisodeRequest(learner=VICTIM, episode=1),
         parked_pb2.DiscardParkedEpisodeRequest(learner=VICTIM, episode=1),

@@ -36,7 +36,7 @@ def command(
     """Load a server to 80 % of its capacity; ends with 1 if anything failed that was not refused at a limit."""
 
     def load(bar: ProgressBar) -> LoadResult:
-        sizes: dict[str, Any] = {"slice_seconds": 2.0, "capacity_seconds": 1.0, "full_sizes": False} if tiny else {}
+        sizes: dict[str, Any] = {"slice_seconds": 1.5, "capacity_seconds": 0.5, "full_sizes": False} if tiny else {}
         return run(LoadOptions(minutes, connections, **sizes), bar)
 
     execute(load, report, output=output, failed=lambda result: bool(result.failures))

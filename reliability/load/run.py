@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.errors import BenchmarkError
 from benchmarks.reporting.runner import ReportProgress, silently
 from benchmarks.serving.bench import images_of, payload, teach_all
-from benchmarks.serving.options import ServingOptions, Sizes
+from benchmarks.serving.options import TINY, ServingOptions, Sizes
 from benchmarks.serving.processes import LoadGenerator, MeasuredServer, Program, choose_cores
 from reliability.load.background_load import BackgroundLoad
 from reliability.load.result import PREDICT, PREDICT_IDLE, LoadOptions, LoadResult, Slice
@@ -23,6 +23,7 @@ from sharp_client import Client
 
 _SETTINGS = {"limits.streams": 2000}
 _NICENESS = 10
+"""Of the trainer; when only a little is tried out, nobody else may starve it."""
 _IDLE_PERIOD = 10.0
 """Seconds after which each idle connection asks once."""
 
@@ -30,12 +31,12 @@ _IDLE_PERIOD = 10.0
 def run(options: LoadOptions, progress: ReportProgress = silently) -> LoadResult:
     """Load a server; progress is counted in seconds of load."""
     result = LoadResult(options)
-    images, cores = images_of(8), choose_cores()
-    sizes = Sizes() if options.full_sizes else Sizes(first_epochs=1)
+    sizes, niceness = (Sizes(), _NICENESS) if options.full_sizes else (TINY, 0)
+    images, cores = images_of(8, sizes.images_per_class), choose_cores()
     with tempfile.TemporaryDirectory(prefix="sharp-load-") as place:
         folder = Path(place)
         with (
-            MeasuredServer(folder, cores, _NICENESS, _SETTINGS).start() as server,
+            MeasuredServer(folder, cores, niceness, _SETTINGS).start() as server,
             LoadGenerator(folder, cores) as generator,
         ):
             progress("teaching", 0.0, 60.0 * options.minutes)

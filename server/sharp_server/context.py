@@ -5,7 +5,12 @@ It wires and decides nothing; no part gets the context itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+from urllib.parse import unquote, urlsplit
 
 from sharp.v1 import learning_pb2
 from sharp_engine import Label, Learner
@@ -15,7 +20,7 @@ from sharp_server.api.learning import LearningService
 from sharp_server.api.open_inference import InferenceService
 from sharp_server.api.prediction import PredictionService
 from sharp_server.api.server_status import ServerStatus
-from sharp_server.config.model import ServerConfig
+from sharp_server.config.model import ConfigurationError, DataConfig, ServerConfig
 from sharp_server.errors import RpcError
 from sharp_server.http import HttpParts
 from sharp_server.ingest.session import SessionTools
@@ -28,13 +33,14 @@ from sharp_server.learners.inputs import Examples
 from sharp_server.learners.lessons import Lessons
 from sharp_server.learners.lifecycle import Lifecycle
 from sharp_server.learners.parked_episodes import ParkedEpisodes
-from sharp_server.learners.registry import Registry
+from sharp_server.learners.registry import Readers, Registry
 from sharp_server.learners.relabelling import ClassRelabelling
 from sharp_server.learners.restoring import Restoring
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.snapshots import Snapshots
 from sharp_server.learners.startup import StartUp
 from sharp_server.learners.versions import Versions
+from sharp_server.learners.weights import Weights
 from sharp_server.prediction.batcher import Batcher
 from sharp_server.prediction.lane import Teachable
 from sharp_server.prediction.model import load_learner
@@ -43,8 +49,11 @@ from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.server_state import ServerState
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder
-from sharp_server.storage.interface import Storage
+from sharp_server.storage.interface import SharedStorage, Storage
+from sharp_server.storage.object_upkeep import ObjectUpkeep
+from sharp_server.storage.objects import FolderObjects, ObjectStore
 from sharp_server.storage.sqlite.storage import SqliteStorage
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.aftermath import Aftermath
 from sharp_server.training.consolidation import Consolidation
 from sharp_server.training.process import TrainerProcess
@@ -55,47 +64,98 @@ _SECONDS_TO_FINISH = 5.0
 _SECONDS_TO_CONSOLIDATE = 2.0
 
 
+@dataclass(frozen=True)
+class ClusterParts:
+    """What a member of a cluster uses."""
+
+    storage: SharedStorage
+    registry: Registry
+    readers: Readers
+    start_up: StartUp
+    scheduler: Scheduler
+    teaching: Teaching
+    batcher: Batcher
+    files: VersionFiles
+    thread: BackgroundThread
+    """Where versions of other servers are loaded."""
+    device: str
+
+
+@dataclass(frozen=True)
+class Makers:
+    """Who makes what has threads, a process or a file of its own: `reliability.simulation` brings others."""
+
+    storage: Callable[[DataConfig, DataFolder, str], Storage] = lambda *where: _open_storage(*where)
+    batcher: type[Batcher] = Batcher
+    trainer: type[TrainerProcess] = TrainerProcess
+
+
+_MAKERS = Makers()
+
+
 class ServerContext:
     """Everything that a front process has. Made on the event loop that it then serves."""
 
-    def __init__(self, config: ServerConfig, folder: DataFolder) -> None:
+    def __init__(self, config: ServerConfig, folder: DataFolder, owner: str = "", make: Makers = _MAKERS) -> None:
+        """`owner`: the name of this start of the server, where it shares the journal with others."""
         limits = config.limits
         self.state = state = ServerState()
         self.metrics = metrics = Metrics()
         self.registry = registry = Registry()
-        self.storage: Storage = SqliteStorage(folder.journal)
-        storage = self.storage
+        readers = Readers(registry) if owner else registry
+        self._in_cluster = bool(owner)
+        self.storage = storage = make.storage(config.data, folder, owner)
         self._thread = thread = BackgroundThread()
+        objects = _open_objects(config.data)
+        self._object_thread = object_thread = BackgroundThread("objects") if objects is not None else thread
+        files = VersionFiles(folder, storage, objects, object_thread, metrics.object_store_failures.inc)
+        self._upkeep = ObjectUpkeep(
+            *(files, storage, registry, object_thread, config.data.cache_bytes, config.data.objects_grace_seconds)
+        )
         self._decoding = threads = ThreadPoolExecutor(2, thread_name_prefix="decode")
-        self._batcher = batcher = Batcher(config.batching, config.predictor, metrics)
-        self.trainer = trainer = TrainerProcess(folder.path, storage.example_source(), config.trainer, config.log)
+        self._batcher = batcher = make.batcher(config.batching, config.predictor, metrics)
+        self.trainer = trainer = make.trainer(folder.path, storage.example_source(), config.trainer, config.log)
         self._teaching_thread = BackgroundThread("teach", config.teaching.niceness)
-        self._teaching = teaching = Teaching(config.teaching, storage, self._teaching_thread, _loader(config, folder))
-        publisher = Publisher(config, folder, storage, thread, teaching)
+        self._teaching = teaching = Teaching(config.teaching, storage, self._teaching_thread, _loader(config, files))
+        publisher = Publisher(config, files, storage, thread, teaching)
         self._consolidation = consolidation = Consolidation(
             config.teaching, teaching, publisher, registry, lambda: self._scheduler.wake()
         )
         aftermath = Aftermath(
             config.trainer,
-            folder,
+            files,
             storage,
             publisher,
-            thread,
             metrics,
             lambda *learned: events.statistics(*learned).SerializeToString(),
             teaching,
         )
-        self._scheduler = scheduler = Scheduler(config, folder, storage, registry, aftermath, trainer, metrics)
+        self._scheduler = scheduler = Scheduler(config, folder, files, storage, registry, aftermath, trainer, metrics)
         damage = DamageLog(storage, metrics)
-        forgetting = Forgetting(config, folder, storage, publisher, scheduler, thread, metrics, teaching)
-        restoring = Restoring(folder, storage, publisher, scheduler, forgetting, damage, thread)
-        relabelling = ClassRelabelling(folder, storage, publisher, scheduler, forgetting, thread, teaching)
+        forgetting = Forgetting(config, folder, files, storage, publisher, scheduler, thread, metrics, teaching)
+        restoring = Restoring(files, storage, publisher, scheduler, forgetting, damage, thread)
+        relabelling = ClassRelabelling(files, storage, publisher, scheduler, forgetting, thread, teaching)
         versions = Versions(storage, restoring)
-        lifecycle = Lifecycle(config, folder, storage, registry, scheduler, batcher, thread, teaching)
-        snapshots = Snapshots(limits, folder, storage, damage, thread, consolidation)
+        lifecycle = Lifecycle(config, folder, files, storage, registry, scheduler, batcher, teaching)
+        snapshots = Snapshots(limits, files, storage, damage, thread, consolidation)
         importing = Importing(config, folder, state, registry, lifecycle, restoring, snapshots, thread)
+        weights = Weights(config, folder, state, thread)
         parked = ParkedEpisodes(storage, scheduler, metrics, teaching)
-        self._start_up = StartUp(config, folder, storage, registry, publisher, restoring, damage, thread, teaching)
+        self._start_up = StartUp(
+            config, folder, files, storage, registry, publisher, restoring, damage, thread, teaching
+        )
+        self._cluster_parts: Callable[[], ClusterParts] = lambda: ClusterParts(
+            cast("SharedStorage", storage),
+            registry,
+            cast("Readers", readers),
+            self._start_up,
+            scheduler,
+            teaching,
+            batcher,
+            files,
+            object_thread,
+            config.predictor.device,
+        )
         metrics.watch(LearnerGauges(registry, lambda: trainer.pid, folder.free_bytes, config.quality.metric_classes))
 
         decoder = InputDecoder(limits, threads)
@@ -105,23 +165,30 @@ class ServerContext:
             return examples, labels_of(batch.labels, served.label_kind, len(examples.x))
 
         tools = SessionTools(limits, storage, metrics, threads, decode, scheduler.wake, teaching.batches_arrived)
-        operations = Operations(lifecycle, forgetting, relabelling, restoring, versions, snapshots, importing, parked)
-        status = ServerStatus(config, folder, state, storage, registry, scheduler, trainer)
+        operations = Operations(
+            lifecycle, forgetting, relabelling, restoring, versions, snapshots, importing, weights, parked
+        )
+        status = ServerStatus(config, folder, files, state, storage, registry, scheduler, trainer)
         lessons = Lessons(limits, storage, teaching, metrics)
         self.learning = LearningService(limits, state, registry, lifecycle, storage, tools, lessons, decoder)
-        self.prediction = PredictionService(limits, state, registry, batcher, decoder)
+        self.prediction = PredictionService(limits, state, readers, batcher, decoder)
         self.admin = AdminService(limits, state, registry, operations, status)
-        self.inference = inference = InferenceService(limits, state, registry, batcher, decoder)
+        self.inference = inference = InferenceService(limits, state, readers, batcher, decoder)
         self.http = HttpParts(
-            config, state, metrics, registry, operations, status, batcher, decoder, inference, lessons
+            config, state, metrics, registry, readers, operations, status, batcher, decoder, inference, lessons
         )
 
     async def load(self) -> None:
         """Take up everything that is in the data folder, then begin to train and to serve."""
-        await self._start_up.load()
+        await self._start_up.load(take_up=not self._in_cluster)
         self._scheduler.start()
         self._consolidation.start()
+        self._upkeep.start()
         self.state.begin_serving()
+
+    def cluster_parts(self) -> ClusterParts:
+        """What a member of a cluster uses; there must be an owner."""
+        return self._cluster_parts()
 
     def begin_stop(self) -> None:
         """Take no more calls; those that never end by themselves are made to end."""
@@ -135,15 +202,45 @@ class ServerContext:
         await self._scheduler.stop()
         await self.state.finished(_SECONDS_TO_FINISH)
         await self._consolidation.stop(_SECONDS_TO_CONSOLIDATE)
+        await self._upkeep.stop()
         self._teaching.close()
         await self.storage.close()
         self._batcher.close()
         self._thread.close()
+        self._object_thread.close()
         self._teaching_thread.close()
         self._decoding.shutdown(wait=False, cancel_futures=True)
 
 
-def _loader(config: ServerConfig, folder: DataFolder) -> Loader:
+def _open_storage(config: DataConfig, folder: DataFolder, owner: str) -> Storage:
+    """The journal that the settings name."""
+    if not config.store:
+        return SqliteStorage(folder.journal)
+    try:
+        from sharp_server.storage.postgres.storage import PostgresStorage
+    except ImportError as missing:
+        message = f"data.store: {missing.name} is missing: pip install 'sharp-serve[server,cluster]'"
+        raise ConfigurationError(message) from None
+    return PostgresStorage(config.store, owner)
+
+
+def _open_objects(config: DataConfig) -> ObjectStore | None:
+    """The object store that the settings name."""
+    if not config.objects:
+        return None
+    parts = urlsplit(config.objects)
+    if parts.scheme != "s3":
+        path = unquote(parts.path) if config.objects.startswith("file://") else config.objects
+        return FolderObjects(Path(path))
+    try:
+        from sharp_server.storage.bucket import BucketObjects
+    except ImportError as missing:
+        message = f"data.objects: {missing.name} is missing: pip install 'sharp-serve[server,cluster]'"
+        raise ConfigurationError(message) from None
+    return BucketObjects(parts.netloc, parts.path.strip("/"), config.objects_seconds)
+
+
+def _loader(config: ServerConfig, files: VersionFiles) -> Loader:
     """How teaching gets at the learner of the version that serves, or at a new one."""
 
     def load(served: Teachable) -> Learner:
@@ -151,6 +248,6 @@ def _loader(config: ServerConfig, folder: DataFolder) -> Loader:
         if served.head is None:
             return Learner(served.config.with_options({"device": device}))
         name, sha256 = served.head
-        return load_learner(folder.snapshot(served.uid, name), sha256, device)
+        return load_learner(files, served.uid, name, sha256, device)
 
     return load

@@ -34,6 +34,22 @@ class JournalUnavailable(Exception):  # noqa: N818 (it recovers by itself)
     """The journal could not be written: the disk is full or failing. Nothing of the transaction was kept."""
 
 
+class StoreUnavailable(JournalUnavailable):
+    """The database that holds the journal can't be reached. Nothing of the transaction was kept."""
+
+
+class StaleOwnerError(RpcError):
+    """The server does not own the learner, or no longer: another one raised its epoch. Nothing was written."""
+
+    def __init__(self, learner: int, owner: str) -> None:
+        super().__init__("NOT_OWNER", "another server owns the learner", owner=owner or None)
+        self.learner = learner
+
+
+class ObjectsUnavailable(Exception):  # noqa: N818 (it recovers by itself)
+    """The object store can't be reached, or refuses: whether it has an object is not known."""
+
+
 # Possessive, and never begun within a word: a long name without a slash is read once, not once per letter.
 _PATH = re.compile(r"(?<![\w.~-])(?:[\w.~-]*+/){2,}[\w.@+-]*+")
 
@@ -44,6 +60,9 @@ def redact(value: object) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
 
 
+_DISK_REFUSES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+
+
 def disk_is_full(error: BaseException) -> bool:
     """Whether an exception means that a write found no room, or a disk that fails."""
     if isinstance(error, JournalUnavailable):
@@ -51,4 +70,4 @@ def disk_is_full(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", 0) or 0
         return (code & 0xFF) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    return isinstance(error, OSError) and error.errno in _DISK_REFUSES

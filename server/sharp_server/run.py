@@ -19,7 +19,10 @@ def run(config: ServerConfig, announce_json: bool = False) -> NoReturn:
     """Serve until SIGTERM or SIGINT, then end the process. The line on stdout with the ports may be JSON."""
     # Until there is something to drain, SIGTERM just ends it; without this, process 1 of a container would not hear it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    from sharp_server.server import serve
+    if config.cluster.ray:
+        from sharp_server.cluster.ray_cluster import serve_on_ray as serve
+    else:
+        from sharp_server.server import serve
 
     code = serve(config, announce_json)
     # Everything is closed and on disk. What is left is to take torch and gRPC apart, which takes long and helps nobody.

@@ -13,7 +13,7 @@ import signal
 import sqlite3
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
@@ -35,10 +35,14 @@ from sharp_server.api.auth import Tokens, server_credentials, tls_context
 from sharp_server.api.guard import Guard
 from sharp_server.config.model import ConfigurationError, LimitsConfig, ServerConfig
 from sharp_server.context import ServerContext
+from sharp_server.errors import JournalUnavailable
 from sharp_server.http import HttpPort, make_app
 from sharp_server.runtime import logs, malloc, version
 from sharp_server.storage.data_folder import DataFolder, FolderInUseError
-from sharp_server.storage.interface import UnsupportedFormatError
+from sharp_server.storage.interface import StoreInUseError, UnsupportedFormatError
+
+if TYPE_CHECKING:
+    from sharp_server.cluster.member import ClusterMember
 
 log = logging.getLogger(__name__)
 
@@ -65,13 +69,13 @@ def serve(config: ServerConfig, announce_json: bool = False) -> int:
         code = asyncio.run(_serve(config, folder, announce_json))
         log.info("stopped")  # the last word: nothing of it is left but the process, and that ends now
         return code
-    except (ConfigurationError, FolderInUseError, UnsupportedFormatError, PortInUseError) as error:
+    except (ConfigurationError, FolderInUseError, StoreInUseError, UnsupportedFormatError, PortInUseError) as error:
         log.error("%s", error)
         return 1
     except OSError as error:
         log.error("cannot go on: %s%s", error.strerror or error, f": {error.filename}" if error.filename else "")
         return 1
-    except sqlite3.Error as error:
+    except (sqlite3.Error, JournalUnavailable) as error:
         log.error("cannot go on: the journal can't be used: %s", error)
         return 1
     finally:
@@ -86,7 +90,13 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
     tokens = Tokens(Path(config.trust.token_file)) if config.trust.token_file else None
     credentials = server_credentials(config.trust)
     _check_devices(config)
-    context = ServerContext(config, folder)
+    member: ClusterMember | None = None
+    if config.cluster.node:
+        from sharp_server.cluster.member import join
+
+        context, member = join(config, folder)
+    else:
+        context = ServerContext(config, folder)
     context.trainer.launch()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -95,8 +105,9 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
     server = grpc.aio.server(options=transport_options(config.limits))
     healthy = health.aio.HealthServicer()
     admission = Admission(context.state, config.limits.streams, tokens)
-    _register(Guard(server, context.metrics, admission), context, healthy)
-    http = HttpPort(make_app(context.http, admission), config, tls_context(config.trust))
+    _register(Guard(server, context.metrics, admission, None if member is None else member.forwarder), context, healthy)
+    app: Any = make_app(context.http, admission, None if member is None else member.forwarder.others)
+    http = HttpPort(app if member is None else member.http_app(app), config, tls_context(config.trust))
     try:
         port = _bind(server, config, credentials)
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
@@ -108,6 +119,8 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
             loading.result()
+            if member is not None:
+                await member.start(port, http_port)
             malloc.forget_start_up()
             await _set_readiness(healthy, health_pb2.HealthCheckResponse.SERVING)
             _announce(config, port, http_port, announce_json)
@@ -117,6 +130,8 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
         log.info("stopping: calls under way have %.0f s to finish", config.stop.grace_seconds)
         await healthy.enter_graceful_shutdown()
         context.begin_stop()
+        if member is not None:
+            await member.stop()
         begun = loop.time()
         await admission.drained(config.stop.grace_seconds)
         await server.stop(max(0.0, config.stop.grace_seconds - (loop.time() - begun)))
@@ -124,7 +139,11 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
     finally:
         await http.stop()
         await server.stop(0)
+        if member is not None:
+            await member.stop()
         await context.close()
+        if member is not None:
+            await member.leave()
 
 
 def _check_devices(config: ServerConfig) -> None:

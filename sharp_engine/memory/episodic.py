@@ -49,14 +49,24 @@ class EpisodicMemory:
         return len(self.correction_ids) + sum(len(c.features) for c in self.classes)
 
     def represent(
-        self, class_id: int, s: Tensor, episode: int, held_out: bool, known: int, most: int, generator: torch.Generator
+        self,
+        class_id: int,
+        s: Tensor,
+        episode: int,
+        held_out: Tensor,
+        known: int,
+        most: int,
+        generator: torch.Generator,
     ) -> EpisodicMemory:
-        """Take examples s (n, features) of a class in; of `known` earlier ones and these, a fair share stays."""
+        """Take examples s (n, features) of a class in; of `known` earlier ones and these, a fair share stays.
+
+        Of these, the first ones stay. `held_out`: (n,) which of them the network never trains on.
+        """
         arrived = Representatives(
             class_id,
             s.to(torch.float16),
             torch.full((len(s),), episode, dtype=torch.int64),
-            torch.full((len(s),), held_out),
+            held_out,
         )
         old = next((c for c in self.classes if c.class_id == class_id), None)
         joined = arrived
@@ -75,6 +85,10 @@ class EpisodicMemory:
             joined = _take(joined, torch.arange(most))
         others = (c for c in self.classes if c.class_id != class_id)
         return replace(self, classes=tuple(sorted((*others, joined), key=lambda c: c.class_id)))
+
+    def thinned(self, most: int) -> EpisodicMemory:
+        """With at most so many representatives of every class."""
+        return replace(self, classes=tuple(_thinned(memories, most) for memories in self.classes))
 
     def correct(self, s: Tensor, class_ids: tuple[int, ...], episode: int, most: int) -> EpisodicMemory:
         """Keep examples s (n, features) as corrections; one for the same place with another class is dropped."""

@@ -1,4 +1,4 @@
-"""The network's long-term memory: a few masked representations per class, and the scales they are compared on.
+"""The network's long-term memory: a few masked representations per class, and what novelty is measured against.
 
 An entry is a unit vector over the output units of its class's mask. Once a class has left short-term memory its units
 are frozen, so its entries stay true for ever. It is a value: every change gives a new memory.
@@ -29,10 +29,8 @@ class ClassMemory:
     """(n, units of the mask) float32: representations, L2-normalised (a zero vector stays zero)."""
     reference: Tensor
     """(r,) float32: novelty ratios of examples of this class, for calibration (see `novelty.py`)."""
-    floor: float = 0.0
-    """Similarity that counts as score 0 in the calibrated vote."""
-    ceiling: float = 1.0
-    """Similarity that counts as score 1 in the calibrated vote."""
+    closeness: float = 1.0
+    """Usual similarity of this class's memories to one another, against which novelty is measured."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from sharp_engine.device import upload
+
 _BLOCK = 1024
 """Columns of the scatter per product: it is symmetric, so blocks below the diagonal are never computed."""
 
@@ -116,7 +118,7 @@ class SemanticMemory:
         """Drop a class's count, mean and taught examples; the pooled scatter holds no example of it."""
         kept = [row for row, known in enumerate(self.class_ids) if known != class_id]
         waiting = [row for row, known in enumerate(self.taught_ids) if known != class_id]
-        return replace(
+        left = replace(
             self,
             class_ids=tuple(self.class_ids[row] for row in kept),
             counts=self.counts[kept],
@@ -124,6 +126,7 @@ class SemanticMemory:
             taught_ids=tuple(self.taught_ids[row] for row in waiting),
             taught_parts=(self.taught[waiting],) if waiting else (),
         )
+        return left if kept else left.folded()  # something must be summed up to compare the others with
 
     def merge(self, source: int, target: int) -> SemanticMemory:
         """As if all examples of one class had been of another from the start; nothing may wait to be summed up."""
@@ -167,9 +170,9 @@ class _Sums:
 
     def add(self, phi: Tensor, ids: Tensor) -> None:
         centred = torch.empty_like(phi)
-        ids = ids.to(phi.device)
+        ids = ids.cpu()
         for class_id in ids.unique().tolist():
-            members = ids == class_id
+            members = upload(torch.nonzero(ids == class_id).squeeze(1), phi.device)
             own = phi[members]
             row = self._row.setdefault(class_id, len(self._row))
             if row == len(self._centre):

@@ -21,6 +21,18 @@ from sharp_engine.config import DictionaryConfig
 _CHUNK = 32
 """Images per convolution: what lies between it and the pooling must stay near the processor."""
 
+THRESHOLD = 0.35
+"""Response below which a direction is silent."""
+
+CONTRAST_FLOOR = 0.005
+"""Added to the variance of a patch before it is divided out, so that flat patches stay flat."""
+
+_WHITENING_FLOOR = 0.1
+"""Added to the eigenvalues of the patches' covariance before they are whitened."""
+
+_ROUNDS = 8
+"""Rounds of spherical k-means."""
+
 _LEAST_LENGTH = 1e-6
 """A direction shorter than this has lost all its patches and is drawn anew."""
 
@@ -62,12 +74,10 @@ class PatchDictionary:
         assert grid is not None
         mean = F.avg_pool2d(x.mean(1, keepdim=True), side, stride=1)  # (n, 1, h', w') of each patch
         square = F.avg_pool2d((x * x).mean(1, keepdim=True), side, stride=1)
-        scale = (square - mean * mean).clamp_(min=0.0).add_(self.config.contrast_floor).rsqrt_()
+        scale = (square - mean * mean).clamp_(min=0.0).add_(CONTRAST_FLOOR).rsqrt_()
         response = F.conv2d(x, self.weight)  # (n, atoms, h', w')
         response.sub_(mean * self.weight.sum((1, 2, 3))[:, None, None]).mul_(scale).sub_(self.offset[:, None, None])
-        cells = [
-            F.adaptive_avg_pool2d(F.relu(signed - self.config.threshold), grid) for signed in (response, -response)
-        ]
+        cells = [F.adaptive_avg_pool2d(F.relu(signed - THRESHOLD), grid) for signed in (response, -response)]
         return torch.cat(cells, dim=1).flatten(1).sqrt_()  # the root makes their distributions less skewed
 
 
@@ -78,10 +88,10 @@ def learn_dictionary(x: Tensor, config: DictionaryConfig, generator: torch.Gener
     side = patch_side(config, tuple(x.shape[1:]))
     patches = _random_patches(x, side, config.patches, generator)  # (patches, values)
     centred = patches - patches.mean(1, keepdim=True)
-    normal = centred * (centred.square().mean(1, keepdim=True) + config.contrast_floor).rsqrt()
+    normal = centred * (centred.square().mean(1, keepdim=True) + CONTRAST_FLOOR).rsqrt()
     mean = normal.mean(0)
     values, vectors = torch.linalg.eigh((normal - mean).T @ (normal - mean) / len(normal))
-    whitening = (vectors * (values.clamp(min=0.0) + config.whitening_floor).rsqrt()) @ vectors.T
+    whitening = (vectors * (values.clamp(min=0.0) + _WHITENING_FLOOR).rsqrt()) @ vectors.T
     directions = _cluster((normal - mean) @ whitening, config, generator)  # (atoms, values)
     folded = directions @ whitening  # whitening is symmetric
     return PatchDictionary(folded.view(-1, x.shape[1], side, side).contiguous(), folded @ mean, config)
@@ -102,7 +112,7 @@ def _cluster(patches: Tensor, config: DictionaryConfig, generator: torch.Generat
     """Unit directions by spherical k-means; a patch and its negative belong together, as both signs are used."""
     start = torch.randperm(len(patches), generator=generator)[: config.atoms].to(patches.device)
     directions = _unit(patches[start], generator)
-    for _ in range(config.rounds):
+    for _ in range(_ROUNDS):
         response = patches @ directions.T  # (patches, atoms)
         nearest = response.abs().argmax(1, keepdim=True)
         weighted = patches * response.gather(1, nearest)

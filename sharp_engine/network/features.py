@@ -29,6 +29,9 @@ _FURTHEST = 1e4
 _LARGEST = 5.0
 """Random features see no value further out than this: a feature that was still at first must not drown the others."""
 
+_MANY, _GROUP = 1000, 225
+"""From so many stable features on, each random one sees only a group of about so many."""
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -72,19 +75,29 @@ def _scale(mean: Tensor, deviation: Tensor, device: torch.device) -> Scale:
 
 
 class FeatureMap:
-    """φ: stable features, and random ReLU features of them."""
+    """φ: stable features, and random ReLU features of them.
+
+    Where there are many stable features, each random one sees a group of them: as good, and so many times cheaper.
+    """
 
     def __init__(self, features: int, random_features: int, seed: int, device: torch.device) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.stable = features
         self.dimensions = features + random_features
-        self._projection = (torch.randn(features, random_features, generator=generator) / math.sqrt(features)).to(
-            device
-        )
-        self._bias = torch.randn(random_features, generator=generator).to(device)
+        self._groups = round(features / _GROUP) if features >= _MANY else 1
+        width, each = -(-features // self._groups), -(-random_features // self._groups)
+        projection = torch.randn(self._groups, width, each, generator=generator) / math.sqrt(width)
+        self._projection = projection.to(device)
+        self._bias = torch.randn(self._groups, 1, each, generator=generator).to(device)
 
     def __call__(self, s: Tensor) -> Tensor:
         """φ of scaled features s: (n, dimensions)."""
-        if not len(self._bias):
+        if self.dimensions == self.stable:
             return s
-        return torch.cat((s, F.relu(torch.addmm(self._bias, s.clamp(-_LARGEST, _LARGEST), self._projection))), dim=1)
+        seen = s.clamp(-_LARGEST, _LARGEST)
+        if self._groups == 1:
+            return torch.cat((s, F.relu(torch.addmm(self._bias[0], seen, self._projection[0]))), dim=1)
+        groups, width, _ = self._projection.shape
+        grouped = F.pad(seen, (0, groups * width - self.stable)).view(len(s), groups, width).transpose(0, 1)
+        found = torch.baddbmm(self._bias, grouped, self._projection).relu_()  # (groups, n, random features of each)
+        return torch.cat((s, found.transpose(0, 1).flatten(1)[:, : self.dimensions - self.stable]), dim=1)

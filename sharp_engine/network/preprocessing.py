@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sharp_engine.config import DictionaryConfig
+from sharp_engine.device import upload
 from sharp_engine.network.architecture import Normaliser
 from sharp_engine.network.backbone import feature_shape
 from sharp_engine.network.dictionary import PatchDictionary, feature_count, learn_dictionary
@@ -104,7 +105,7 @@ class Preprocessor:
     def _normalised(self, x: Tensor) -> Tensor:
         # CPUs pool images in channels-last order several times faster. A single channel is in either order, so
         # convolutions would keep the slower one if its strides did not say so.
-        x = self.normaliser(x.to(self.device, non_blocking=True))
+        x = self.normaliser(upload(x, self.device))
         return x.to(memory_format=torch.channels_last) if x.ndim == 4 else x
 
     def _features(self, x: Tensor) -> Tensor:

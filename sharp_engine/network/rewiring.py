@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sharp_engine.config import FanIn, Selection
+from sharp_engine.device import upload
 from sharp_engine.network.state import HIGHEST_RANK, Network, kaiming_normal
 
 _CHUNK = 32
@@ -67,7 +68,7 @@ def grow(network: Network, dropped: list[int], generator: torch.Generator) -> No
             continue
         free = torch.nonzero((~layer.mask & (layer.ranks == 0)[:, None]).view(-1)).squeeze(1)  # places, flattened
         grown = min(quota, free.numel())
-        chosen = free[torch.randperm(free.numel(), generator=generator)[:grown].to(free.device)]
+        chosen = free[upload(torch.randperm(free.numel(), generator=generator)[:grown], free.device)]
         layer.mask.view(-1)[chosen] = True
         layer.shortfall = quota - grown
 
@@ -76,7 +77,6 @@ def rewire(
     network: Network,
     activations: list[Tensor],
     first: int,
-    tau_g: float,
     tau: float,
     selection: Selection,
     generator: torch.Generator,
@@ -84,7 +84,7 @@ def rewire(
     """Steps 2 to 4 before a phase: select, drop, grow. `activations` are those of the layers from `first` on."""
     for index, activation in enumerate(activations, first):
         layer = network.layers[index]
-        layer.ranks = select(layer.ranks, activation, tau_g if index < network.cut else tau, selection)
+        layer.ranks = select(layer.ranks, activation, tau, selection)
     grow(network, drop(network), generator)
 
 
@@ -101,5 +101,5 @@ def reinitialise_idle(network: Network, fan_in: FanIn, generator: torch.Generato
         if layer.pretrained or not bool(idle.any()):
             continue
         fresh = kaiming_normal(layer.mask[idle].cpu(), tuple(layer.weight.shape[2:]), fan_in, generator)
-        layer.weight[idle] = fresh.to(layer.weight.device)
+        layer.weight[idle] = upload(fresh, layer.weight.device)
         layer.bias[idle] = 0.0

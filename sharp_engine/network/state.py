@@ -135,11 +135,6 @@ class Network:
         return self.shapes[self.cut]
 
     @property
-    def cut_ranks(self) -> Tensor:
-        """Ranks of the units (channels) of h."""
-        return self.source_ranks(self.cut)
-
-    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.layers[0].weight.device

@@ -7,7 +7,7 @@ learner knows more.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sharp_engine.device import download
 from sharp_engine.labels import Label
 
 CHUNK = 128
@@ -101,6 +102,18 @@ class Predictions:
 
     def __iter__(self) -> Iterator[Prediction]:
         return (self[i] for i in range(len(self)))
+
+
+def arranged(found: Mapping[str, Tensor], top: int) -> dict[str, NDArray[Any]]:
+    """Arrays of an answer, fetched together. Of `classes`, `shares` and `distances`, best first, the first is the
+    winner's and the first few the top's; everything else keeps its name.
+    """
+    arrays = {name: tensor.numpy() for name, tensor in download(found).items()}
+    for one, many in (("winner", "classes"), ("share", "shares"), ("distance", "distances")):
+        ordered = arrays.pop(many)  # (n, at least top)
+        arrays[one] = ordered[:, 0]
+        arrays["top" if one == "winner" else f"top_{one}"] = ordered[:, :top]
+    return arrays
 
 
 class Predictor(ABC):

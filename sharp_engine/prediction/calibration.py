@@ -3,7 +3,7 @@
 Every class keeps a few representatives. Each is scored as if the metric had never learned it (`left_out.py`), and the
 network never trained on those it votes on, so what is fitted here holds for examples not seen yet:
 - the noise of unseen examples, which is larger than that of the examples a covariance was estimated from;
-- the temperature at which a softmax of scores gives shares that are right as often as they say;
+- the temperature at which a softmax of scores gives shares that are right as often as they say, in the mean;
 - the novelty of examples of known classes, for comparison;
 - the weight of the network's vote, at least 0: it may help and cannot hurt.
 """
@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sharp_engine.device import upload
 from sharp_engine.prediction.quality import Quality
 
 _ENOUGH = 20
@@ -65,7 +66,7 @@ class Calibration:
         A threshold of 0.95 flags about one in twenty examples of known classes. Beyond the most novel reference it
         keeps rising towards 1, so that it still ranks.
         """
-        value, references = -best, self.references.to(best.device)
+        value, references = -best, upload(self.references, best.device)
         count = len(references)
         if count < 2:
             return torch.sigmoid(value / max(self.temperature, 1.0))
@@ -89,11 +90,23 @@ def sample(count: int) -> Tensor:
     return torch.arange(count) if count <= _MOST else torch.linspace(0, count - 1, _MOST).round().long()
 
 
-def fit_temperature(scores: Tensor, rows: Tensor, *, cautious: bool = True) -> float:
-    """The temperature at which shares of classes lose least on examples of known class: scores (n, classes).
+def fit_temperature(scores: Tensor, rows: Tensor) -> float:
+    """The temperature at which shares say how many answers are right, on examples of known class: scores (n, classes).
 
-    However many are right, the next one may be wrong: the `cautious` mean share is never above (right + 1) / (n + 2).
+    However many are right, the next one may be wrong: the mean share is (right + 1) / (n + 2). The temperature of least
+    loss (`fit_sureness`) would be too high: it is there for the few answers that are far off.
     """
+    right = int((scores.argmax(1) == rows).sum())
+    wanted = (right + 1) / (len(rows) + 2)
+    low, high = math.log(_LOWEST), math.log(_HIGHEST)
+    for _ in range(40):  # the mean share falls as the temperature rises
+        middle = (low + high) / 2
+        low, high = (middle, high) if _mean_share(scores, middle) > wanted else (low, middle)
+    return math.exp(high)
+
+
+def fit_sureness(scores: Tensor, rows: Tensor) -> float:
+    """How many times as sure as they should be scores (n, classes) are: the temperature of least loss."""
     low, high = math.log(_LOWEST), math.log(_HIGHEST)
     for _ in range(40):  # the loss falls, then rises
         first, second = low + (high - low) / 3, high - (high - low) / 3
@@ -101,15 +114,7 @@ def fit_temperature(scores: Tensor, rows: Tensor, *, cautious: bool = True) -> f
             high = second
         else:
             low = first
-    right = int((scores.argmax(1) == rows).sum())
-    most = (right + 1) / (len(rows) + 2)
-    low, high = (low + high) / 2, math.log(_HIGHEST)
-    if not cautious or _mean_share(scores, low) <= most:
-        return math.exp(low)
-    for _ in range(40):  # the share falls
-        middle = (low + high) / 2
-        low, high = (middle, high) if _mean_share(scores, middle) > most else (low, middle)
-    return math.exp(high)
+    return math.exp((low + high) / 2)
 
 
 def _loss_at(scores: Tensor, rows: Tensor, logarithm: float) -> float:
@@ -125,7 +130,7 @@ def fit_weight(scores: Tensor, votes: Tensor, rows: Tensor) -> float:
     alone = _losses(scores, rows)
     needed, best = float(alone.mean()) * _WORTH, 0.0
     right = int((scores.argmax(1) == rows).sum())
-    unit = fit_temperature(scores, rows)
+    unit = fit_sureness(scores, rows)
     for weight in _WEIGHTS:
         joined = scores + weight * unit * votes
         saved = alone - _losses(joined, rows)  # (n,)
@@ -136,4 +141,4 @@ def fit_weight(scores: Tensor, votes: Tensor, rows: Tensor) -> float:
 
 
 def _losses(scores: Tensor, rows: Tensor) -> Tensor:
-    return F.cross_entropy(scores / fit_temperature(scores, rows), rows, reduction="none")
+    return F.cross_entropy(scores / fit_sureness(scores, rows), rows, reduction="none")

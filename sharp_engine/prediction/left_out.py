@@ -11,6 +11,7 @@ All that happens in the space of the axes and of one direction more, the example
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,44 +28,46 @@ class LeftOut:
     """Examples that were left out, each in turn."""
 
     scores: Tensor
-    """(n, classes)"""
+    """(n, classes), or as many of them as were asked for"""
+    own: Tensor
+    """(n,): of their own class"""
     off: Tensor
     """(n, axes): from the mean of their class"""
-    likeness: float
-    """What directions in which no example lies add to every score."""
+    novelty: Tensor
+    """(n,): how unlike all classes that were asked for they are"""
 
     @property
     def noise(self) -> float:
         """Mean squared deviation from the class's mean per axis, in the metric's unit."""
         return float(self.off.square().mean()) if self.off.numel() else 1.0  # no axis, no noise along it
 
-    @property
-    def novelty(self) -> Tensor:
-        """(n,): how unlike all classes they are."""
-        return -self.scores.amax(1) - self.likeness
 
-
-def leave_out(metric: Metric, at: Coordinates, rows: Tensor, leverage: float) -> LeftOut:
+def leave_out(
+    metric: Metric, at: Coordinates, rows: Tensor, leverage: float, others: Sequence[int] | None = None
+) -> LeftOut:
     """Leave examples out, each in turn.
 
     rows: (n,) the class of each, by its place in the metric; of classes with at least two examples. `leverage`: of the
-    whitening.
+    whitening. `others`: which classes are to be scored beside the examples' own; all of them, if nothing is said.
     """
     double = torch.float32 if at.z.device.type == "mps" else torch.float64
     counts = metric.counts.to(at.z.device, double)
     axes = at.z.shape[1]
     x = torch.cat((at.z, at.rest.sqrt()[:, None]), dim=1).to(double)  # (n, axes + 1)
     means = torch.cat((metric.places, torch.zeros(len(counts), 1, device=at.z.device)), dim=1).to(double)
-    psi = torch.cat((metric.psi.to(at.z.device, double), counts.new_tensor([metric.least])))  # (axes + 1,)
-    n = counts[:, None].repeat(1, axes + 1)  # (classes, axes + 1)
-    n[:, axes] = counts.max()  # beyond the axes classes are all alike
-    u = x - means[rows]
+    psi = torch.cat((metric.frame.psi.to(at.z.device, double), counts.new_tensor([metric.frame.least])))  # (axes + 1,)
+    every = counts[:, None].repeat(1, axes + 1)  # (classes, axes + 1)
+    every[:, axes] = counts.max()  # beyond the axes classes are all alike
+    own = means[rows]
+    u = x - own
     growth = counts[rows] / (counts[rows] - 1.0)
     length = u.square().sum(1)
     share = (leverage * metric.noise * growth * length).clamp(max=_MOST_LEVERAGE)
     stretch = (1.0 - share).rsqrt()[:, None]  # (n, 1)
     unit = u / length.sqrt().clamp(min=1e-30)[:, None]
     x = x + (stretch - 1.0) * unit * (unit * x).sum(1, keepdim=True)
+    n = every if others is None else every[list(others)]
+    means = means if others is None else means[list(others)]
     along = (stretch - 1.0) * (unit @ means.T)  # (n, classes): how far every mean is stretched along the unit vector
     place, variance, constant = _likelihood(psi, n, axes)
     # (mean + along·unit)·place is where a class predicts examples; the sums over axes, written out.
@@ -74,15 +77,20 @@ def leave_out(metric: Metric, at: Coordinates, rows: Tensor, leverage: float) ->
     scores -= 0.5 * (square * means.square()).sum(1)
     scores -= along * (unit @ (square * means).T) + 0.5 * along.square() * (unit.square() @ square.T)
     # The example's own class is smaller by one, and its mean lies further off.
-    rest = n[rows].clone()
+    rest = every[rows]
     rest[:, :axes] -= 1.0
     place, variance, constant = _likelihood(psi, rest, axes)
-    own = means[rows] + along.gather(1, rows[:, None]) * unit - stretch * u / (counts[rows] - 1.0)[:, None]
-    apart = (x - place * own).square() / variance
+    stretched = own + (stretch - 1.0) * unit * (unit * own).sum(1, keepdim=True)
+    moved = stretched - stretch * u / (counts[rows] - 1.0)[:, None]
+    apart = (x - place * moved).square() / variance
     likelihood = 0.5 * (x.square() / (1.0 + psi) - apart).sum(1) + constant
-    scores = scores.scatter(1, rows[:, None], likelihood[:, None])
+    if others is None:
+        scores = scores.scatter(1, rows[:, None], likelihood[:, None])
     off = (growth[:, None] * stretch * u)[:, :axes]
-    return LeftOut(scores.float(), off.float(), metric.rest_offset)
+    novelty = -scores.amax(1) - metric.rest_offset
+    evening = metric.evening.to(double)
+    scores, own = scores + (evening if others is None else evening[list(others)]), likelihood + evening[rows]
+    return LeftOut(scores.float(), own.float(), off.float(), novelty.float())
 
 
 def _likelihood(psi: Tensor, n: Tensor, axes: int) -> tuple[Tensor, Tensor, Tensor]:

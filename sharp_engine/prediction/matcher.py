@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharp_engine.device import upload
 from sharp_engine.memory.long_term import ClassMemory
 from sharp_engine.prediction.novelty import NEIGHBOURS
 
@@ -41,15 +42,17 @@ class Matcher:
     def __init__(self, memories: tuple[ClassMemory, ...], units: Tensor) -> None:
         """`units`: indices, among all output units, of those that representations will have."""
         device = units.device
-        counts = torch.tensor([len(memory.vectors) for memory in memories], device=device)  # (classes,)
-        self.classes, self.depth, self.entries = len(memories), int(counts.max()), int(counts.sum())
+        sizes = [len(memory.vectors) for memory in memories]
+        counts = torch.tensor(sizes, device=device)  # (classes,)
+        self.classes, self.depth, self.entries = len(memories), max(sizes), sum(sizes)
         grid = torch.zeros(self.depth, self.classes, len(units), device=device)
         masks: dict[bytes, int] = {}
         group = []
-        for row, memory in enumerate(memories):
-            mask = memory.mask[units]  # (units,)
-            grid[: len(memory.vectors), row][:, mask] = memory.vectors
-            group.append(masks.setdefault(mask.cpu().numpy().tobytes(), len(masks)))
+        own = torch.stack([memory.mask[units] for memory in memories]).cpu()  # (classes, units)
+        for row, (memory, mask) in enumerate(zip(memories, own, strict=True)):
+            places = upload(torch.nonzero(mask).squeeze(1), device)  # of the mask's units
+            grid[: len(memory.vectors), row][:, places] = memory.vectors
+            group.append(masks.setdefault(mask.numpy().tobytes(), len(masks)))
         self._group = torch.tensor(group, device=device)  # (classes,)
         columns = np.stack([np.frombuffer(key, dtype=bool) for key in masks], axis=1)
         self._masks = torch.from_numpy(columns).float().to(device)  # (units, groups)

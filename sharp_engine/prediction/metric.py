@@ -10,12 +10,15 @@ Still, what is uncertain loses to what is certain more often than not: a class g
 The axes are those of the class means, each weighted by its count, with ψ less what the uncertainty of the means
 explains, and never below a floor for directions that no class has used yet. Directions beyond all axes tell nothing
 of which class an example is, only whether it is like anything seen.
+
+Axes and ψ are made from the sums, like the whitening, and stay until these change: an example that is taught moves its
+class's place among them, which takes a moment. A class that is new since then brings an axis of its own.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,6 +29,10 @@ from sharp_engine.prediction.rows import map_rows
 
 _COLUMNS = 512
 """Columns per product with a triangular matrix: blocks of zeros are never multiplied."""
+
+LENGTH = 0.7
+"""How much of the squared length of its mean counts against a class; for the rest, the average of all classes does. If
+classes scattered as Gaussians do, all of it would: in truth examples of a class that lies far out vary in how far."""
 
 _LEAST_VARIATION = 0.05
 """Class means vary by at least this much per dimension: two classes of one example each say nothing of it."""
@@ -42,6 +49,9 @@ of the former."""
 
 _NEGLIGIBLE = 1e-10
 """Axes along which class means vary by less than this share of the first axis are left out."""
+
+_BEYOND = 1e-6
+"""A new class that lies beyond the axes by less than this share of its squared distance from the centre brings none."""
 
 
 @dataclass(frozen=True)
@@ -129,17 +139,11 @@ class Means:
     energy: float
     """Of the whitening."""
 
-    def same(self, other: Means) -> bool:
-        """Whether they are of the same classes, to the bit; by one whitening."""
-        same = self.class_ids == other.class_ids and torch.equal(self.counts, other.counts)
-        return same and torch.equal(self.means, other.means)
 
-
-def whitened_means(memory: SemanticMemory, whitening: Whitening, v: Tensor | None = None) -> Means:
-    """Of everything a memory knows; `v`: its means as whitened before, (classes, dimensions)."""
-    known = memory.current
-    v = map_rows(whitening, known.means).results if v is None else v
-    return Means(known.class_ids, known.counts.to(torch.float64), v, whitening.energy)
+def whitened_means(memory: SemanticMemory, whitening: Whitening) -> Means:
+    """Of everything that a memory has summed up."""
+    v = map_rows(whitening, memory.means).results if len(memory.means) else memory.means
+    return Means(memory.class_ids, memory.counts.to(torch.float64), v, whitening.energy)
 
 
 @dataclass(frozen=True)
@@ -152,60 +156,127 @@ class Coordinates:
     """(n,) squared length beyond the axes: the same for all classes, it tells only how novel an example is"""
 
 
+@dataclass(frozen=True)
+class Frame:
+    """Where classes differ: a centre, axes through it, and how much class means vary along each."""
+
+    noise: float
+    """Variance of unseen examples about their class along the axes, where that of seen ones is 1."""
+    centre: Tensor
+    """(dimensions,)"""
+    axes: Tensor
+    """(dimensions, axes): coordinates are (v − centre) · axes"""
+    psi: Tensor
+    """(axes,) float64"""
+    least: float
+    """ψ of every other direction."""
+    examples: float
+    """How many it was made from."""
+    energy: float
+    """Of the whitening, in the frame's unit."""
+
+    def places(self, v: Tensor) -> Tensor:
+        """Coordinates of whitened examples: (n, axes)."""
+        return (v - self.centre) @ self.axes
+
+    def widened(self, v: Tensor, counts: Tensor) -> Frame:
+        """With axes for classes that lie beyond its own: whitened means (classes, dimensions), examples of each."""
+        unit = math.sqrt(self.noise)
+        around = (v - self.centre) / unit  # (classes, dimensions)
+        beyond = around - (around @ self.axes) @ self.axes.T * self.noise
+        beyond = beyond - (beyond @ self.axes) @ self.axes.T * self.noise  # what rounding left
+        total = self.examples + float(counts.sum())
+        weight = (counts / total).to(v.device, v.dtype)
+        axes, variation = _axes(beyond, weight, len(v))
+        kept = variation > _BEYOND * (weight * around.square().sum(1)).amax()
+        variation = variation[kept].to(self.psi.device, self.psi.dtype) - self.energy / total
+        psi = torch.cat((self.psi, variation.clamp(min=self.least)))
+        return replace(self, axes=torch.cat((self.axes, axes[kept].T / unit), dim=1).contiguous(), psi=psi)
+
+
+def fit_frame(known: Means, floor: float, noise: float) -> Frame:
+    """From whitened class means."""
+    device = known.means.device
+    at = torch.device("cpu") if device.type == "mps" else device
+    means = known.means.to(at, torch.float64) / math.sqrt(noise)
+    weight = known.counts.to(at)
+    weight = weight / weight.sum()
+    centre = weight @ means
+    axes, variation = _axes(means - centre, weight, max(len(means) - 1, 0))
+    energy = known.energy / noise
+    if len(axes):  # less what the uncertainty of the means explains, spread over the axes they span
+        variation = variation - float((weight / known.counts.to(at)).sum()) * energy / len(axes)
+    total = max(float(variation.clamp(min=0.0).sum()), _LEAST_VARIATION * energy)
+    least = max(floor * total / energy, 1e-6)
+    return Frame(
+        noise,
+        (centre * math.sqrt(noise)).to(device, torch.float32),
+        (axes / math.sqrt(noise)).T.to(device, torch.float32).contiguous(),
+        variation.clamp(min=least),
+        least,
+        float(known.counts.sum()),
+        energy,
+    )
+
+
 class Metric:
     """Scores of whitened examples: log-likelihood ratios of every class against everything seen."""
 
-    def __init__(self, known: Means, floor: float, noise: float) -> None:
-        """`noise`: variance of unseen examples about their class along the axes, where that of seen ones is 1."""
-        self.class_ids = known.class_ids
-        self.counts = known.counts
-        device = known.means.device
-        at = torch.device("cpu") if device.type == "mps" else device
-        means = known.means.to(at, torch.float64) / math.sqrt(noise)
-        weight = known.counts.to(at)
-        weight = weight / weight.sum()
-        centre = weight @ means
-        around = means - centre  # (classes, dimensions)
-        axes, variation = _axes(around, weight)
-        dimensions, energy = means.shape[1], known.energy / noise
-        if len(axes):  # less what the uncertainty of the means explains, spread over the axes they span
-            variation = variation - float((weight / known.counts.to(at)).sum()) * energy / len(axes)
-        total = max(float(variation.clamp(min=0.0).sum()), _LEAST_VARIATION * energy)
-        least = max(floor * total / energy, 1e-6)
-        psi = variation.clamp(min=least)  # (axes,)
-        n = known.counts.to(at)[:, None]
-        place = (around @ axes.T) * (n * psi / (1.0 + n * psi))  # (classes, axes)
-        variance = 1.0 + psi / (1.0 + n * psi)
+    def __init__(self, frame: Frame, class_ids: tuple[int, ...], counts: Tensor, places: Tensor) -> None:
+        """`counts`: (classes,) float64; `places`: (classes, axes), of class means in the frame."""
+        self.frame = frame
+        self.class_ids = class_ids
+        self.counts = counts
+        self.places = places
+        device = frame.centre.device
+        at, psi = frame.psi.device, frame.psi
+        n = counts.to(at)[:, None]
+        unsure = 1.0 + n * psi  # (classes, axes)
+        place = places.to(at, torch.float64) * (n * psi / unsure)
+        variance = 1.0 + psi / unsure
         everything = 1.0 + psi
         # A score is z²·quadratic + z·linear + constant, and a part of the rest that is the same for all classes.
-        quadratic = 0.5 * (1.0 / everything - 1.0 / variance)  # (classes, axes)
+        quadratic = 0.5 * (1.0 / everything - 1.0 / variance)
         linear = place / variance
-        constant = 0.5 * (everything.log() - variance.log() - place.square() / variance).sum(1)  # (classes,)
-        self.dimensions = dimensions
-        self.noise = noise
-        self.centre = (centre * math.sqrt(noise)).to(device, torch.float32)
-        self.axes = (axes / math.sqrt(noise)).T.to(device, torch.float32).contiguous()  # (dimensions, axes)
+        lengths = (place * linear).sum(1)
+        constant = 0.5 * ((everything.log() - variance.log()).sum(1) - lengths)  # (classes,)
+        self.evening = _evening(lengths, counts.to(at)).to(device, torch.float32)
+        """(classes,): what scores gain where lengths of means are evened. It tells classes apart, and says nothing of
+        how novel an example is."""
         self._quadratic = quadratic.T.to(device, torch.float32).contiguous()
         self._linear = linear.T.to(device, torch.float32).contiguous()
-        self._constant = constant.to(device, torch.float32)
-        self.places = (around @ axes.T).to(device, torch.float32)  # (classes, axes), of the means themselves
-        self.psi = psi.to(device, torch.float32)  # (axes,)
-        self.least = least
-        sure = 1.0 + least / (1.0 + float(known.counts.max()) * least)
-        self._rest_slope = 0.5 * (1.0 / (1.0 + least) - 1.0 / sure)
-        beyond = dimensions - len(psi)
-        self.rest_offset = 0.5 * beyond * (math.log1p(least) - math.log(sure))
+        self._constant = constant.to(device, torch.float32) + self.evening
+        sure = 1.0 + frame.least / (1.0 + float(counts.max()) * frame.least)
+        self._rest_slope = 0.5 * (1.0 / (1.0 + frame.least) - 1.0 / sure)
+        beyond = self.dimensions - len(psi)
+        self.rest_offset = 0.5 * beyond * (math.log1p(frame.least) - math.log(sure))
         self._seen = (1.0 / everything).to(device, torch.float32)  # (axes,)
         self._seen_constant = float(everything.log().sum())
 
+    @classmethod
+    def of(cls, known: Means, floor: float, noise: float) -> Metric:
+        """In the frame that the classes themselves make."""
+        frame = fit_frame(known, floor, noise)
+        return cls(frame, known.class_ids, known.counts, frame.places(known.means))
+
+    @property
+    def dimensions(self) -> int:
+        """Of whitened space."""
+        return len(self.frame.centre)
+
+    @property
+    def noise(self) -> float:
+        """Of the frame."""
+        return self.frame.noise
+
     def bonuses(self, bonus: float) -> Tensor:
         """What classes gain for having few examples, if one without any gains `bonus`: (classes,)."""
-        return (bonus * torch.exp(-self.counts / _FEW)).to(self.centre.device, torch.float32)
+        return (bonus * _newness(self.counts)).to(self.frame.centre.device, torch.float32)
 
     def coordinates(self, v: Tensor) -> Coordinates:
         """Of whitened examples v (n, dimensions)."""
-        around = v - self.centre
-        z = around @ self.axes
+        around = v - self.frame.centre
+        z = around @ self.frame.axes
         return Coordinates(z, self.rest(around, z))
 
     def rest(self, around: Tensor, z: Tensor) -> Tensor:
@@ -231,11 +302,21 @@ class Metric:
         return torch.where(plain < _NEAR, _NEAR**2 / (2.0 * _NEAR - plain.clamp(max=_NEAR)), plain)
 
 
-def _axes(around: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Axes of weighted means (classes, dimensions), and how much the means vary along each: at most classes − 1."""
+def _newness(counts: Tensor) -> Tensor:
+    """From 1 towards 0 as classes come to have examples: (classes,)."""
+    return torch.exp(-counts / _FEW)
+
+
+def _evening(lengths: Tensor, counts: Tensor) -> Tensor:
+    """What classes gain if their squared lengths count for a part only: (classes,)."""
+    return 0.5 * (1.0 - LENGTH) * (lengths - counts @ lengths / counts.sum())
+
+
+def _axes(around: Tensor, weight: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Axes (axes, dimensions) of weighted means (classes, dimensions), and how much these vary along each."""
     weighted = around * weight.sqrt()[:, None]
     values, vectors = torch.linalg.eigh(weighted @ weighted.T)
-    values, vectors = values.flip(0)[: max(len(around) - 1, 0)], vectors.flip(1)[:, : max(len(around) - 1, 0)]
+    values, vectors = values.flip(0)[:most], vectors.flip(1)[:, :most]
     if not len(values) or float(values[0]) <= 0:
         return around[:0], values[:0]
     kept = values > _NEGLIGIBLE * values[0]

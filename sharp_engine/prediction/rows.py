@@ -33,6 +33,10 @@ class MappedRows:
         """Without the filling: (count, results)."""
         return self.mapped.flatten(0, 1)[: self.count]
 
+    def same(self, other: MappedRows | None) -> bool:
+        """Whether they are of the same rows, to the bit."""
+        return other is not None and self.count == other.count and torch.equal(self.rows, other.rows)
+
 
 def map_rows(function: Callable[[Tensor], Tensor], rows: Tensor, before: MappedRows | None = None) -> MappedRows:
     """What a function makes of rows (n, values), at least one.

@@ -19,12 +19,9 @@ from sharp_engine.memory.long_term import LongTermMemory
 from sharp_engine.network.compact import needed_subnetwork
 from sharp_engine.network.preprocessing import Preprocessor
 from sharp_engine.network.state import Network
-from sharp_engine.prediction.answers import CHUNK, Predictor
+from sharp_engine.prediction.answers import CHUNK, Predictor, arranged
 from sharp_engine.prediction.matcher import Matcher
 from sharp_engine.prediction.novelty import NEIGHBOURS, NoveltyScale
-
-_SHARE_TEMPERATURE = 0.1
-"""Calibrated scores become shares by a softmax at this temperature."""
 
 
 class VotePredictor(Predictor):
@@ -49,10 +46,6 @@ class VotePredictor(Predictor):
         self._episodes = torch.tensor([memory.episode for memory in ltm.classes])
         self._subnetwork = needed_subnetwork(network, torch.stack([memory.mask for memory in ltm.classes]).any(0))
         self._matcher = Matcher(ltm.classes, self._subnetwork.output_units)
-        floor = torch.tensor([memory.floor for memory in ltm.classes], device=device)
-        ceiling = torch.tensor([memory.ceiling for memory in ltm.classes], device=device)
-        self._slope = 1.0 / (ceiling - floor)  # calibrated score = (similarity − floor) / (ceiling − floor)
-        self._offset = -floor * self._slope
         self._novelty = NoveltyScale(ltm.classes, device)
 
     @torch.inference_mode()
@@ -75,48 +68,38 @@ class VotePredictor(Predictor):
 
     @torch.inference_mode()
     def class_scores(self, features: Tensor) -> Tensor:
-        """How the vote goes for what the first layer sees of examples: (n, classes), in [0, 1] for a majority."""
+        """How the vote goes for what the first layer sees of examples: (n, classes), in [0, 1]."""
         compared = self._matcher.compare(self._subnetwork.f(self._subnetwork.g(features)))
-        if self._config.vote == "majority":
-            best = self._matcher.best_of_each(compared, 1)[0]
-            k = min(self._config.neighbours, self._matcher.entries)
-            return F.one_hot(self._matcher.nearest(compared, best, k)[1], self._matcher.classes).sum(1) / k
-        few = self._matcher.best_of_each(compared, NEIGHBOURS)
-        return self._matcher.class_similarity(few) * self._slope + self._offset
+        best = self._matcher.best_of_each(compared, 1)[0]
+        k = min(self._config.neighbours, self._matcher.entries)
+        return F.one_hot(self._matcher.nearest(compared, best, k)[1], self._matcher.classes).sum(1) / k
 
     def _answer(self, x: Tensor, top: int, memories: int, novelty: bool) -> dict[str, NDArray[Any]]:
         matcher = self._matcher
         compared = matcher.compare(self.represent(x))
         top, memories = min(top, matcher.classes), min(memories, matcher.entries)
-        majority = self._config.vote == "majority"
-        k = min(self._config.neighbours, matcher.entries) if majority else 0
-        few = matcher.best_of_each(compared, NEIGHBOURS if novelty or not majority else 1)  # (few, n, classes)
+        k = min(self._config.neighbours, matcher.entries)
+        few = matcher.best_of_each(compared, NEIGHBOURS if novelty else 1)  # (few, n, classes)
         best = few[0]  # (n, classes)
-        near = best[:, :0]  # (n, k or memories), nearest first
-        near_class = near.long()
-        if k or memories:
-            near, near_class = matcher.nearest(compared, best, max(k, memories))
-        if majority and top <= 1:
+        near, near_class = matcher.nearest(compared, best, max(k, memories))  # (n, k or memories), nearest first
+        if top <= 1:
             share, order = _winner(near_class[:, :k])
-        elif majority:
+        else:
             votes = F.one_hot(near_class[:, :k], matcher.classes).sum(1)  # (n, classes)
             order = _order(votes, best)[:, :top]
             share = votes.gather(1, order) / k
-        else:
-            scores = matcher.class_similarity(few) * self._slope + self._offset  # (n, classes)
-            order = scores.topk(max(top, 1), dim=1).indices
-            share = torch.softmax(scores / _SHARE_TEMPERATURE, dim=1).gather(1, order)
-        classes, shares = order.cpu().numpy(), share.cpu().numpy()  # (n, at least top)
-        # No class is nearer than one that did better: a distance beside a label must not speak against it.
-        distances = _distance(best.gather(1, order)).cummax(1).values.cpu().numpy()
-        answer = {"winner": classes[:, 0], "share": shares[:, 0], "distance": distances[:, 0]}
-        answer |= {"top": classes[:, :top], "top_share": shares[:, :top], "top_distance": distances[:, :top]}
-        answer |= {"memory": near_class[:, :memories].cpu().numpy()}
-        answer |= {"memory_episode": self._episodes.numpy()[answer["memory"]]}
-        answer |= {"memory_distance": _distance(near[:, :memories]).cpu().numpy()}
+        found = {
+            "classes": order,  # (n, at least top), like the next two
+            "shares": share,
+            # No class is nearer than one that did better: a distance beside a label must not speak against it.
+            "distances": _distance(best.gather(1, order)).cummax(1).values,
+            "memory": near_class[:, :memories],
+            "memory_distance": _distance(near[:, :memories]),
+        }
         if novelty:
-            answer |= {"novelty": self._novelty.calibrate(self._ratios(matcher.class_similarity(few))).cpu().numpy()}
-        return answer
+            found["novelty"] = self._novelty.calibrate(self._ratios(matcher.class_similarity(few)))
+        answer = arranged(found, top)
+        return answer | {"memory_episode": self._episodes.numpy()[answer["memory"]]}
 
 
 def _distance(similarity: Tensor) -> Tensor:

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from sharp_engine.config import LearnerConfig, MemoryConfig, TrainingConfig
+from sharp_engine.device import upload
 from sharp_engine.errors import NonFiniteLossError, SilentNetworkError
 from sharp_engine.labels import Labels
 from sharp_engine.memory.long_term import ClassMemory, LongTermMemory, remember
 from sharp_engine.memory.packing import pack
-from sharp_engine.memory.short_term import Replay, ShortTermMemory, StoredClass, select_by_herding
+from sharp_engine.memory.short_term import Replay, ShortTermMemory, StoredClass
 from sharp_engine.network.compact import CompactNetwork, active_subnetwork
 from sharp_engine.network.preprocessing import Preprocessor
 from sharp_engine.network.rewiring import promote, reinitialise_idle, rewire, total_activations
@@ -31,12 +32,10 @@ from sharp_engine.training.loss import reduce_anchor_losses, supervised_contrast
 from sharp_engine.training.optimiser import Adadelta
 from sharp_engine.training.phase import FrozenOutputs, LiveNetwork
 from sharp_engine.training.progress import Reporter
+from sharp_engine.training.sharding import ShardGroup, sharded_loss
 
 _CHUNK = 128
 """Examples per forward outside of training: small ones stay near the processor."""
-
-_HERDED = 4096
-"""Most examples of a class among which herding looks."""
 
 _LEAST_FOR_HOLDOUT = 20
 """A class with fewer examples gives none away for calibration."""
@@ -127,13 +126,13 @@ class EpisodeTrainer:
         device = network.device
         kept = torch.ones(len(examples.y), dtype=torch.bool)
         kept[heldout] = False
-        self.y = examples.y[kept].to(device)  # (n,)
+        self.y = upload(examples.y[kept], device)  # (n,)
         self._preprocessor = preprocessor
         self._computed = features is not None or preprocessor.backbone is not None  # it never changes for an example
         if features is not None:
-            self.x = features[kept.to(features.device)]  # (n, *feature shape)
+            self.x = features[upload(torch.nonzero(kept).squeeze(1), features.device)]  # (n, *feature shape)
         else:
-            self.x = examples.x[kept].to(device)  # (n, *input shape)
+            self.x = upload(examples.x[kept], device)  # (n, *input shape)
             if preprocessor.backbone is not None:
                 self.x = torch.cat([preprocessor(part) for part in self.x.split(_CHUNK)])
         self.config = config
@@ -155,20 +154,22 @@ class EpisodeTrainer:
     def rewire(self, network: Network, phase: int, generator: torch.Generator) -> None:
         """Steps 1 to 4: select units by their activation on some examples, drop and grow connections."""
         training = self.config.training
-        sample = torch.randperm(len(self.y), generator=generator)[: training.selection_examples].to(self.y.device)
+        sample = torch.randperm(len(self.y), generator=generator)[: training.selection_examples]
+        sample = upload(sample, self.y.device)
         first = network.cut if all(bool(layer.frozen.all()) for layer in network.g) else 0  # else G may still recruit
         seen = self._frozen.stream(first, sample)
-        tau = tau_g = training.tau(phase)
-        if training.recruit_before_cut == "first-episode":
-            learned = any(bool((layer.ranks >= 2).any()) for layer in network.g)
-            tau_g = 0.0 if learned else 1.0
         activations = total_activations(network, seen, first)
-        rewire(network, activations, first, tau_g, tau, training.selection, generator)
+        rewire(network, activations, first, training.tau(phase), training.selection, generator)
         if not bool((network.layers[-1].ranks >= 1).any()):
             raise SilentNetworkError("no output unit responds to the episode's examples: are they all zero?")
 
-    def train(self, network: Network, generator: torch.Generator, reporter: Reporter) -> float:
-        """Step 5: train the active units for the phase's epochs and write them back; return the phase's mean loss."""
+    def train(
+        self, network: Network, generator: torch.Generator, reporter: Reporter, group: ShardGroup | None = None
+    ) -> float:
+        """Step 5: train the active units for the phase's epochs and write them back; return the phase's mean loss.
+
+        `group`: the processes that share the shards of each batch, where batches have shards.
+        """
         training = self.config.training
         live = LiveNetwork(network, self._frozen, self._replay)
         optimiser = Adadelta(live.parameters, training.learning_rate) if live.parameters else None
@@ -177,9 +178,8 @@ class EpisodeTrainer:
         for epoch in range(1, epochs + 1):
             reporter.epoch = epoch
             total = torch.zeros((), device=self.y.device)
-            order = torch.randperm(len(self.y), generator=generator).to(self.y.device)
-            for step, index in enumerate(order.split(training.batch_size), 1):
-                total += self._step(live, optimiser, index, generator)
+            for step, (index, drawn) in enumerate(self._draw(training.batch_size, generator), 1):
+                total += self._step(live, optimiser, index, drawn, group)
                 reporter.step(network, len(index), lambda total=total, step=step: float(total) / step)  # type: ignore[misc]
             reporter.loss = float(total) / steps
             if not math.isfinite(reporter.loss):
@@ -189,19 +189,41 @@ class EpisodeTrainer:
         live.write_back()
         return sum(losses) / epochs
 
-    def _step(self, live: LiveNetwork, optimiser: Adadelta | None, index: Tensor, generator: torch.Generator) -> Tensor:
+    def _draw(self, batch_size: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor | None]]:
+        """An epoch's steps: stream examples and, where there is replay, as many replayed activations.
+
+        All at once: on an accelerator, steps then follow one another without the host's having a say.
+        """
+        order = torch.randperm(len(self.y), generator=generator)
+        stream = upload(order, self.y.device).split(batch_size)
+        if self._replay is None:
+            return [(index, None) for index in stream]
+        drawn = torch.cat([self._replay.draw(len(index), generator) for index in stream])
+        return list(zip(stream, upload(drawn, self.y.device).split(batch_size), strict=True))
+
+    def _step(
+        self,
+        live: LiveNetwork,
+        optimiser: Adadelta | None,
+        index: Tensor,
+        drawn: Tensor | None,
+        group: ShardGroup | None,
+    ) -> Tensor:
         """One step on some stream examples and as many replayed activations; return its loss."""
-        y, drawn = self.y[index], None
-        if self._replay is not None:
-            drawn = self._replay.draw(len(index), generator).to(y.device)
+        y = self.y[index]
+        if self._replay is not None and drawn is not None:
             y = torch.cat((y, self._replay.y[drawn]))  # (2n,)
         if len(y) < 2:
             return torch.zeros((), device=y.device)
         with torch.set_grad_enabled(optimiser is not None):
-            z = live.represent(index, drawn)
-            loss = supervised_contrastive_loss(z, y, self.config.training.temperature)
+            if group is not None:
+                loss = sharded_loss(group, live, index, drawn, y, self.config.training)
+            else:
+                z = live.represent(index, drawn)
+                loss = supervised_contrastive_loss(z, y, self.config.training.temperature)
         if optimiser is not None:
-            reduce_anchor_losses(loss, y, self.config.training.anchor_losses).backward()
+            if group is None:
+                reduce_anchor_losses(loss, y, self.config.training.anchor_losses).backward()
             optimiser.step()
         return loss.detach()
 
@@ -235,10 +257,10 @@ def consolidate(
     """
     promote(network)
     subnetwork = active_subnetwork(network)
-    arrivals = list(_arrivals(network, subnetwork, trainer, number, config, generator))
+    arrivals = list(_arrivals(network, trainer, number, config.memory.stm_capacity, generator))
     stm = stm.admit(arrivals)
     ltm = _write(ltm, stm, network, subnetwork, number, config.memory)
-    ltm = novelty.calibrate(ltm, config.prediction.floor_quantile)
+    ltm = novelty.calibrate(ltm)
     predictor = VotePredictor(preprocessor, network, ltm, labels, config.prediction)
     ltm = _refer(ltm, predictor, episode, number, generator)
     stm = stm.purge(number, config.memory.replayed_episodes)
@@ -248,27 +270,16 @@ def consolidate(
 
 
 def _arrivals(
-    network: Network,
-    subnetwork: CompactNetwork,
-    trainer: EpisodeTrainer,
-    episode: int,
-    config: LearnerConfig,
-    generator: torch.Generator,
+    network: Network, trainer: EpisodeTrainer, episode: int, capacity: int, generator: torch.Generator
 ) -> Iterator[StoredClass]:
-    """Packed activations of chosen examples of each class of the episode, best first."""
-    memory = config.memory
+    """Packed activations of randomly chosen examples of each class of the episode, as many as can find room."""
     classes = trainer.y.unique()
-    most = -(-memory.stm_capacity * 8 * (3 if memory.stm_sparse else 1) // (memory.stm_bits * len(classes)))
+    most = -(-capacity // len(classes))
     for class_id in classes:
         members = torch.nonzero(trainer.y == class_id).squeeze(1)
-        members = members[torch.randperm(len(members), generator=generator).to(members.device)]
-        herding = memory.stm_choice == "herding"
-        members = members[: _HERDED if herding else most]
+        members = members[upload(torch.randperm(len(members), generator=generator)[:most], members.device)]
         h = torch.cat([network.run(trainer.features(part), 0, network.cut) for part in members.split(_CHUNK)])
-        if herding:
-            z = torch.cat([subnetwork.f(subnetwork.replayable(part)) for part in h.split(_CHUNK)])
-            h = h[select_by_herding(z, most).to(h.device)]
-        yield StoredClass(int(class_id), episode, pack(h, memory.stm_bits, memory.stm_sparse, network.cut_ranks >= 2))
+        yield StoredClass(int(class_id), episode, pack(h))
 
 
 def _write(
@@ -284,13 +295,11 @@ def _write(
     ranks = network.layers[-1].ranks
     written: list[ClassMemory] = []
     for stored in stm.classes:
-        if stored.episode < episode - config.replayed_episodes:
-            continue  # replayed still, but its units are frozen: what LTM has of it stays true
         h = stm.activations(
             replace(stored, packed=stored.packed.take(torch.arange(min(config.ltm_per_class, len(stored.packed)))))
         )
         z = torch.zeros(len(h), len(ranks), device=ranks.device)
-        z[:, subnetwork.output_units] = subnetwork.f(subnetwork.replayable(h.to(ranks.device)))
+        z[:, subnetwork.output_units] = subnetwork.f(subnetwork.replayable(upload(h, ranks.device)))
         memory = remember(stored.class_id, stored.episode, z, ranks >= 2 + episode - stored.episode)
         written.append(replace(memory, reference=references.get(stored.class_id, memory.reference)))
     return ltm.put(written)

@@ -17,10 +17,10 @@ from sharp_engine.config import MetricConfig
 from sharp_engine.memory.episodic import EpisodicMemory, Representatives
 from sharp_engine.memory.semantic import SemanticMemory, empty_semantic_memory
 from sharp_engine.network.features import FeatureMap
-from sharp_engine.prediction.calibration import Calibration, enough, fit_temperature, fit_weight, sample
+from sharp_engine.prediction.calibration import Calibration, enough, fit_sureness, fit_temperature, fit_weight, sample
+from sharp_engine.prediction.learned_metric import LearnedMetric, Projection, voters
 from sharp_engine.prediction.left_out import LeftOut, leave_out
-from sharp_engine.prediction.metric import Metric, Whitening, fit_whitening, whitened_means
-from sharp_engine.prediction.metric_predictor import LearnedMetric, voters
+from sharp_engine.prediction.metric import Coordinates, Frame, Metric, Whitening, fit_whitening, whitened_means
 from sharp_engine.prediction.quality import measure
 from sharp_engine.prediction.vote import VotePredictor
 
@@ -98,17 +98,27 @@ class Taught:
 
 
 @dataclass
+class _Framed:
+    """A frame, and what was made in it."""
+
+    summed: Projection
+    metric: Metric
+    """Of what is summed up."""
+    judges: dict[int, tuple[Representatives, _Judges]] = field(default_factory=dict)
+    """By class: its representatives, and some of them."""
+
+
+@dataclass
 class _Made:
     """What was made of some sums, and would only be made again: to the same bits."""
 
     semantic: SemanticMemory
     whitening: Whitening
+    framed: _Framed | None = None
     known: Knowledge | None = None
     """The newest with these sums that a metric was fitted to."""
     vote: VotePredictor | None = None
     learned: LearnedMetric | None = None
-    judges: dict[int, tuple[Representatives, _SingleMemories]] = field(default_factory=dict)
-    """By class: representatives, and some of them in whitened space."""
 
 
 class MetricLearner:
@@ -129,17 +139,15 @@ class MetricLearner:
         episodic = known.episodic
         kept_out = torch.zeros(len(y), dtype=torch.bool)
         kept_out[held_out] = True
-        most = self._config.representatives
+        most = self._config.representatives_of(len({*before, *y.unique().tolist()}))
         for class_id in y.unique().tolist():
-            members = torch.nonzero((y == class_id) & kept_out).squeeze(1)
-            honest = bool(len(members))
-            if not honest:  # too few examples to keep any from the network
-                members = torch.nonzero(y == class_id).squeeze(1)
-                members = members[torch.randperm(len(members), generator=generator)]
-            chosen = s[members[:most].to(s.device)]
+            members = torch.nonzero(y == class_id).squeeze(1)
+            members = members[torch.randperm(len(members), generator=generator)]
+            members = members[kept_out[members].argsort(descending=True, stable=True)][:most]  # what nobody saw first
             earlier = before.get(class_id, 0)
-            episodic = episodic.represent(class_id, chosen, episode, honest, earlier, most, generator)
-        return self.calibrate(Knowledge(semantic, episodic, known.calibration))
+            chosen = s[members.to(s.device)]
+            episodic = episodic.represent(class_id, chosen, episode, kept_out[members], earlier, most, generator)
+        return self.calibrate(Knowledge(semantic, episodic.thinned(most), known.calibration))
 
     def teach(
         self,
@@ -205,10 +213,18 @@ class MetricLearner:
         if made.learned is None or made.known is not known or made.vote is not vote:
             made.learned = LearnedMetric.fit(
                 *(known.semantic, known.episodic, self._features, self._config, known.calibration, made.whitening),
-                *(lambda metric: self._bonus(known, metric, made), vote, made.learned),
+                *(self._framed(known).summed, lambda metric: self._bonus(known, metric), vote, made.learned),
             )
             made.known, made.vote = known, vote
         return made.learned
+
+    def _framed(self, known: Knowledge) -> _Framed:
+        """The frame that the sums make with the noise that was found."""
+        made, noise = self._made_of(known), known.calibration.noise
+        if made.framed is None or made.framed.metric.noise != noise:
+            metric = Metric.of(whitened_means(known.semantic, made.whitening), self._config.floor, noise)
+            made.framed = _Framed(Projection.into(metric.frame, made.whitening), metric)
+        return made.framed
 
     def calibrate(self, known: Knowledge) -> Knowledge:
         """Fit noise, temperature and novelty on representatives, each left out in turn."""
@@ -220,13 +236,13 @@ class MetricLearner:
             return replace(known, calibration=plain)
         means = whitened_means(known.semantic, whitening)
         settled = single.settled(means.counts)
-        noise = _left_out(Metric(means, self._config.floor, 1.0), whitening, settled).noise
-        metric = Metric(means, self._config.floor, _bounded(noise))
+        noise = _left_out(Metric.of(means, self._config.floor, 1.0), whitening, settled).noise
+        metric = Metric.of(means, self._config.floor, _bounded(noise))
         # Scores that must be cooled by a temperature T are surer than Gaussians would be. Half of that, √T, is taken
         # for noise of the examples, so that a mean of few is trusted less too.
-        metric = Metric(means, self._config.floor, _bounded(metric.noise * _unit(metric, whitening, settled) ** 0.5))
+        metric = Metric.of(means, self._config.floor, _bounded(metric.noise * _unit(metric, whitening, settled) ** 0.5))
         plain = replace(plain, noise=metric.noise, unit=_unit(metric, whitening, settled))
-        bonus = self._bonus(replace(known, calibration=plain), metric, self._made_of(known))
+        bonus = self._bonus(replace(known, calibration=plain), metric)
         left = _left_out(metric, whitening, single)
         scores = left.scores + metric.bonuses(bonus)
         ids, answers = metric.class_ids, scores.argmax(1).tolist()
@@ -246,8 +262,8 @@ class MetricLearner:
         if single is None or not enough(int(single.held_out.sum())):
             return known
         single = single.take(single.held_out)
-        metric = Metric(whitened_means(known.semantic, whitening), self._config.floor, calibration.noise)
-        bonuses = metric.bonuses(self._bonus(known, metric, self._made_of(known)))
+        metric = self.fit(known, None).metric
+        bonuses = metric.bonuses(self._bonus(known, metric))
         scores, rows = _left_out(metric, whitening, single).scores + bonuses, single.rows
         votes = vote.class_scores(single.s) @ voters(vote, metric)
         weight = fit_weight(scores, votes, rows)
@@ -256,34 +272,41 @@ class MetricLearner:
         fitted = replace(calibration, weight=weight, fruitless=fruitless, temperature=temperature)
         return replace(known, calibration=fitted)
 
-    def _bonus(self, known: Knowledge, metric: Metric, made: _Made) -> float:
+    def _bonus(self, known: Knowledge, metric: Metric) -> float:
         """The largest bonus for classes of few at which few examples of well-known classes are lost to them."""
-        counts = dict(zip(metric.class_ids, metric.counts.tolist(), strict=True))
-        few = [row for row, class_id in enumerate(metric.class_ids) if counts[class_id] < _WELL_KNOWN]
-        settled = tuple(c for c in known.episodic.classes if counts[c.class_id] >= _WELL_KNOWN)
-        if not few or not enough(sum(len(c.features) for c in settled)):
+        summed = known.semantic.counts.tolist()
+        few = [row for row in range(len(metric.class_ids)) if row >= len(summed) or summed[row] < _WELL_KNOWN]
+        judges = self._judges(known) if few else None
+        if judges is None:
             return 0.0
-        judges = self._judges(settled, known, made)
-        scores, rows = _left_out(metric, made.whitening, judges).scores, judges.rows
-        margin = (scores.gather(1, rows[:, None]) - scores[:, few]) / metric.bonuses(1.0)[few]  # (n, few)
-        others = scores.scatter(1, rows[:, None], -torch.inf)
-        others[:, few] = -torch.inf
-        right = scores.gather(1, rows[:, None]).squeeze(1) > others.amax(1)  # among the well-known
-        needed = margin.amin(1)[right].sort().values
-        lost = int(self._config.few_losses * len(rows))
+        at = judges.coordinates(metric.frame)
+        left = leave_out(metric, at, judges.rows, self._made_of(known).whitening.leverage, few)
+        newness = metric.bonuses(1.0)[few]
+        margin = (left.own[:, None] - left.scores) / newness  # (n, few)
+        needed = margin.amin(1)[judges.right].sort().values
+        # The better a class is known, the less it needs a bonus, and the less it may cost others.
+        lost = int(self._config.few_losses * float(newness.max()) * len(judges.rows))
         if lost >= len(needed):
             return 0.0
         return min(max(float(needed[lost]), 0.0), _MOST_BONUS * known.calibration.unit)
 
-    def _judges(self, settled: Sequence[Representatives], known: Knowledge, made: _Made) -> _SingleMemories:
-        """Some representatives of each class; only those of classes that have changed are whitened anew."""
-        each = max(1, _JUDGES // len(settled))
+    def _judges(self, known: Knowledge) -> _Judges | None:
+        """Some representatives of each class that is well known; only those that have changed are looked at anew."""
+        counts = dict(zip(known.semantic.class_ids, known.semantic.counts.tolist(), strict=True))
+        settled = [c for c in known.episodic.classes if counts.get(c.class_id, 0) >= _WELL_KNOWN]
+        if not enough(sum(len(c.features) for c in settled)):
+            return None
+        each, framed = max(1, _JUDGES // len(settled)), self._framed(known)
+        whitening = self._made_of(known).whitening
+        well_known = [row for row, n in enumerate(counts.values()) if n >= _WELL_KNOWN]
         for memories in settled:
-            before = made.judges.get(memories.class_id)
+            before = framed.judges.get(memories.class_id)
             if before is None or before[0] is not memories:
                 some = replace(memories, features=memories.features[:each], held_out=memories.held_out[:each])
-                made.judges[memories.class_id] = memories, self._memories([some], known, made.whitening)
-        return _joined([made.judges[memories.class_id][1] for memories in settled])
+                single = self._memories([some], known, whitening)
+                judges = _judges_of(single, framed.metric, well_known, whitening.leverage)
+                framed.judges[memories.class_id] = memories, judges
+        return _joined([framed.judges[memories.class_id][1] for memories in settled])
 
     def release(self, known: Knowledge) -> None:
         """Keep nothing that was made for other sums than these."""
@@ -300,7 +323,8 @@ class MetricLearner:
 
     def _represented(self, known: Knowledge, s: Tensor, ids: tuple[int, ...], episode: int) -> EpisodicMemory:
         """With taught examples as representatives of classes that have room for them."""
-        episodic, most, before = known.episodic, self._config.representatives, known.semantic.examples
+        episodic, before = known.episodic, known.semantic.examples
+        most = self._config.representatives_of(len({*before, *ids}))
         held = {c.class_id: len(c.features) for c in episodic.classes}
         arrived: dict[int, list[int]] = {}
         for row, class_id in enumerate(ids):
@@ -309,7 +333,8 @@ class MetricLearner:
         generator = torch.Generator().manual_seed(0)  # nothing is drawn while there is room
         for class_id, rows in arrived.items():
             earlier = before.get(class_id, 0)
-            episodic = episodic.represent(class_id, s[rows], episode, False, earlier, most, generator)
+            seen = torch.zeros(len(rows), dtype=torch.bool)  # by the network, at some time
+            episodic = episodic.represent(class_id, s[rows], episode, seen, earlier, most, generator)
         return episodic
 
     def _batches(self, s: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -369,9 +394,38 @@ class _SingleMemories:
         return _SingleMemories(self.s[chosen], self.v[chosen], self.rows[chosen], self.held_out[chosen])
 
 
-def _joined(parts: Sequence[_SingleMemories]) -> _SingleMemories:
-    columns = zip(*((part.s, part.v, part.rows, part.held_out) for part in parts), strict=True)
-    return _SingleMemories(*(torch.cat(column) for column in columns))
+@dataclass(frozen=True)
+class _Judges:
+    """Representatives of well-known classes, in the frame of the sums."""
+
+    v: Tensor
+    """(n, dimensions), whitened"""
+    at: Coordinates
+    rows: Tensor
+    """(n,): the class of each"""
+    right: Tensor
+    """(n,) bool: whether they are answered right, among well-known classes"""
+
+    def coordinates(self, frame: Frame) -> Coordinates:
+        """In a frame that may have more axes."""
+        more = frame.axes[:, self.at.z.shape[1] :]
+        if not more.shape[1]:
+            return self.at
+        z = (self.v - frame.centre) @ more
+        return Coordinates(torch.cat((self.at.z, z), dim=1), (self.at.rest - z.square().sum(1)).clamp(min=0.0))
+
+
+def _judges_of(single: _SingleMemories, metric: Metric, well_known: list[int], leverage: float) -> _Judges:
+    at = metric.coordinates(single.v)
+    scores = leave_out(metric, at, single.rows, leverage).scores[:, well_known]
+    answers = torch.tensor(well_known, device=scores.device)[scores.argmax(1)]
+    return _Judges(single.v, at, single.rows, answers == single.rows)
+
+
+def _joined(parts: Sequence[_Judges]) -> _Judges:
+    columns = zip(*((part.v, part.at.z, part.at.rest, part.rows, part.right) for part in parts), strict=True)
+    v, z, rest, rows, right = (torch.cat(column) for column in columns)
+    return _Judges(v, Coordinates(z, rest), rows, right)
 
 
 def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> LeftOut:
@@ -381,7 +435,7 @@ def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> 
 
 def _unit(metric: Metric, whitening: Whitening, single: _SingleMemories) -> float:
     """How many times as sure as they should be the scores are; at least 1."""
-    return max(1.0, fit_temperature(_left_out(metric, whitening, single).scores, single.rows, cautious=False))
+    return max(1.0, fit_sureness(_left_out(metric, whitening, single).scores, single.rows))
 
 
 def _bounded(noise: float) -> float:

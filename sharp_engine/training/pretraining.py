@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sharp_engine.config import LearnerConfig
-from sharp_engine.device import resolve_device
+from sharp_engine.device import resolve_device, upload
 from sharp_engine.errors import ConfigError, LabelError, NonFiniteLossError
 from sharp_engine.inputs import as_examples
 from sharp_engine.labels import LabelLike, Labels, as_labels
@@ -51,7 +51,7 @@ def pretrain(
     """
     device = resolve_device(config.device)
     examples = as_examples(x, None)
-    targets = Labels().ids(as_labels(y)).to(device)
+    targets = Labels().ids(as_labels(y))
     if len(targets) != len(examples):
         raise LabelError(f"{len(examples)} examples but {len(targets)} labels")
     architecture = resolve_architecture(config.architecture, tuple(examples.shape[1:]))
@@ -69,17 +69,17 @@ def pretrain(
     optimiser = Adadelta(((parameter, None) for parameter in parameters), config.training.learning_rate)
     losses = []
     for epoch in range(1, epochs + 1):
-        total, steps = 0.0, 0
+        each: list[Tensor] = []
         for index in torch.randperm(len(examples), generator=generator).split(config.training.batch_size):
             if len(index) < 2:
                 continue
-            z = dense.f(dense.g(normalise(examples[index].to(device))))
-            y = targets[index.to(device)]
+            z = dense.f(dense.g(normalise(upload(examples[index], device))))
+            y = upload(targets[index], device)
             loss = supervised_contrastive_loss(z, y, config.training.temperature)
             reduce_anchor_losses(loss, y, config.training.anchor_losses).backward()
             optimiser.step()
-            total, steps = total + float(loss.detach()), steps + 1
-        losses.append(total / max(steps, 1))
+            each.append(loss.detach())
+        losses.append(sum(torch.stack(each).tolist()) / len(each) if each else 0.0)
         if not torch.isfinite(torch.tensor(losses[-1])):
             raise NonFiniteLossError(f"the loss became {losses[-1]} in epoch {epoch}")
         if observer is not None:

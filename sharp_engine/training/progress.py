@@ -99,7 +99,7 @@ class Reporter:
     loss: float | None = None
     _steps: int = 0
     _examples: int = 0
-    _started: float = field(default_factory=time.monotonic)
+    _started: float = field(default_factory=lambda: time.monotonic())
     _last: float = 0.0
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from devtools.certificates import DAY, NOW, Authority
 from reliability.fuzz.methods import Method, offered
 from reliability.fuzz.values import TEXTS
 from sharp.v1 import learner_admin_pb2, learning_pb2
@@ -18,7 +19,6 @@ from sharp.v1 import snapshot_pb2 as snap
 from sharp_server.api import auth
 from sharp_server.config.model import ConfigurationError, HttpConfig, ListenConfig, ServerConfig, TrustConfig
 from sharp_server.errors import RpcError
-from tests.abuse.certificates import DAY, NOW, Authority
 from tests.server.running import Failure, Server
 
 TOKENS = {"predict": "p-secret", "learn": "l-secret", "admin": "a-secret"}
@@ -223,14 +223,14 @@ def test_tls_lets_in_only_whom_both_sides_trust(serve: Callable[..., Server], tm
         more = {"trust__client_ca": tmp_path / "ca.pem"} if mutual else {}
         return serve(name, trust__certificate=tmp_path / f"{name}.pem", trust__key=tmp_path / f"{name}.key", **more)
 
-    def answers(server: Server, authority: Authority, pair: Any = None) -> bool:
+    def answers(server: Server, authority: Authority, pair: Any = None, seconds: float = 4.0) -> bool:
         keys = (pair.key, pair.certificate) if pair is not None else (None, None)
         credentials = grpc.ssl_channel_credentials(authority.certificate, *keys)
         with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:
-            return _answers(channel)
+            return _answers(channel, seconds)
 
     mutual = started("mutual", server_pair, True)
-    assert answers(mutual, ours, client)
+    assert answers(mutual, ours, client, seconds=120.0)
     refused = {
         "a wrong authority": answers(mutual, other, client),
         "no client certificate": answers(mutual, ours),
@@ -243,10 +243,10 @@ def test_tls_lets_in_only_whom_both_sides_trust(serve: Callable[..., Server], tm
     assert not any(refused.values()), refused
 
 
-def _answers(channel: grpc.Channel) -> bool:
+def _answers(channel: grpc.Channel, seconds: float = 4.0) -> bool:
     stub: Any = channel.unary_unary("/sharp.v1.Admin/GetServerStatus")
     try:
-        stub(b"", timeout=4)
+        stub(b"", timeout=seconds)
     except grpc.RpcError as error:
         assert Failure(error).code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
         return False

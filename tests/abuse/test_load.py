@@ -24,7 +24,7 @@ from reliability.memory import Trace
 
 def test_a_short_load_fails_nothing_and_keeps_five_hundred_connections(tmp_path: Path) -> None:
     file = tmp_path / "load.json"
-    words = ["--tiny", "--minutes", "0.12", "--connections", "500", "--output", str(file)]
+    words = ["--tiny", "--minutes", "0.1", "--connections", "500", "--output", str(file)]
     outcome = CliRunner().invoke(command.app, words, env={"COLUMNS": "160"})
     assert outcome.exit_code == 0, outcome.output
     found = json.loads(file.read_text())

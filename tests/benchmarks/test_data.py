@@ -188,3 +188,13 @@ def test_letters_are_folders_of_images(tmp_path: Path, write_folders: Write) -> 
     assert datasets.load("letters", tmp_path).classes == tuple(names)
     with pytest.raises(DataError, match="no folders of images in .*letters/train"):
         datasets.load("letters", tmp_path / "letters" / "test")
+
+
+def test_vectors_are_any_npz_file_with_training_and_test_rows(tmp_path: Path) -> None:
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
+    labels = np.array(["b", "a", "b", "a", "b", "a"])
+    np.savez(tmp_path / "mine.npz", train_x=rows, train_y=labels, test_x=rows[:2], test_y=labels[:2])
+    found = datasets.load("vectors", tmp_path / "mine.npz")
+    assert found.classes == ("a", "b") and found.train.y.tolist() == [1, 0, 1, 0, 1, 0] and found.source == "mine.npz"
+    with pytest.raises(DataError, match="cannot be read"):
+        datasets.load("vectors", tmp_path / "other.npz")

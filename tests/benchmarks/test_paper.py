@@ -24,6 +24,13 @@ from benchmarks.paper.tables import paper_tables
 from benchmarks.search import run as search
 
 SHORT = {"training.phases": 1, "training.epochs": 1, "training.min_steps": 0, "training.batch_size": 32}
+SMALL = {
+    **SHORT,
+    "architecture.dictionary.atoms": 6,
+    "architecture.dictionary.patches": 300,
+    "metric.random_features": 30,
+}
+"""The same for a learner of images with the default preset."""
 
 
 class Checker(HTMLParser):
@@ -123,7 +130,7 @@ def test_the_same_seed_gives_the_same_figures(mnist_root: Path, result: dict[str
 
 def test_a_folder_runs_blurry_with_validation_and_no_figures_beside(png_root: Path, tmp_path: Path) -> None:
     options = PaperOptions(
-        "folder", png_root, seeds=(0, 1), preset="default", settings=SHORT, validate=True, blurry=Blurry(2, 0.5)
+        "folder", png_root, seeds=(0, 1), preset="default", settings=SMALL, validate=True, blurry=Blurry(2, 0.5)
     )
     result = paper.run(options, output=tmp_path)
     written = json.loads((tmp_path / "result.json").read_text())
@@ -138,9 +145,14 @@ def test_found_boundaries_learn_the_whole_stream(tmp_path: Path, write_folders: 
     from benchmarks.datasets import synthetic
 
     write_folders(tmp_path / "images", synthetic.images(4, 60, (1, 8, 8)), ["a", "b", "c", "d"])
-    small = {"stream.min_examples": 32, "stream.window": 16, "stream.max_examples": 1000}
+    small = {**SMALL, "stream.min_examples": 32, "stream.window": 16, "stream.max_examples": 1000}
     options = PaperOptions(
-        "folder", tmp_path / "images", seeds=(0,), preset="default", settings={**SHORT, **small}, boundaries="automatic"
+        "folder",
+        tmp_path / "images",
+        seeds=(0,),
+        preset="default",
+        settings=small,
+        boundaries="automatic",
     )
     result = paper.run(options, output=tmp_path / "out")
     run = result.runs[0]
@@ -161,7 +173,7 @@ def test_found_boundaries_learn_the_whole_stream(tmp_path: Path, write_folders: 
 def test_checks_run_on_the_trained_learner_where_asked_for(png_root: Path) -> None:
     result = paper.run(
         PaperOptions(
-            "folder", png_root, seeds=(0,), preset="default", settings=SHORT, check=True, classes_per_episode=4
+            "folder", png_root, seeds=(0,), preset="default", settings=SMALL, check=True, classes_per_episode=4
         )
     )
     checks = result.runs[0].checks
@@ -178,7 +190,7 @@ def test_a_wrong_option_ends_the_command_with_one_line(tmp_path: Path) -> None:
 def test_a_search_appends_each_run_once_and_reads_no_test_set(png_root: Path, tmp_path: Path) -> None:
     (tmp_path / "train").symlink_to(png_root / "train")
     settings = tmp_path / "try.toml"
-    short = ", ".join(f'"{key}" = {value}' for key, value in SHORT.items())
+    short = ", ".join(f'"{key}" = {value}' for key, value in SMALL.items())
     settings.write_text(
         f"""
         datasets = ["folder"]

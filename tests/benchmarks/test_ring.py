@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from benchmarks.ring import run as ring_run
 from benchmarks.ring.options import RingOptions
 from benchmarks.ring.protocol import Outcome, Stream, Task
 from benchmarks.ring.result import judge
-from benchmarks.ring.run import Ring, run
+from benchmarks.ring.run import Bout, Ring, run
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -56,6 +57,12 @@ def test_seeds_change_the_order_of_classes_only_where_it_is_random(tmp_path: Pat
     assert random.sequence(10, 0) != random.sequence(10, 1)
 
 
+def test_two_folders_of_a_user_are_two_data_sets(tmp_path: Path) -> None:
+    first, second = (options(tmp_path / name, dataset="folder") for name in ("leaves", "birds"))
+    assert first.to_dict() != second.to_dict() and first.slug == "folder-leaves"
+    assert options(tmp_path / "a").to_dict() == options(tmp_path / "b").to_dict(), "a known one may lie anywhere"
+
+
 def test_names_of_contestants_are_all_different_and_their_code_is_there() -> None:
     assert len({entry.name for entry in roster.ROSTER}) == len(roster.ROSTER)
     for entry in roster.ROSTER:
@@ -70,6 +77,26 @@ def test_contestants_that_do_not_fit_are_absent_with_the_reason(learner_root: Pa
     assert absent["SHARP Serve, the paper's preset"] == "it learns images"
     assert "takes every class" in absent["iCaRL"]
     assert absent["DER"] == "not run"
+
+
+def test_a_run_of_an_earlier_engine_is_shown_as_such_until_ours_runs_again(learner_root: Path, tmp_path: Path) -> None:
+    ring = Ring(options(learner_root), tmp_path, load("banking77", learner_root))
+    bouts = [ring.bout(roster.entry("sharp"), seed, 1.0) for seed in (0, 1)]
+
+    def keep(bout: Bout, engine: str) -> None:
+        found = judge(
+            replace(outcome((1,)), contestant="sharp", seed=bout.seed), np.array([[0, 1]]), np.array([0, 1]), ((0, 1),),
+            2, key=bout.key, engine=engine, fraction=1.0, training_examples=2,
+        )  # fmt: skip
+        found.write(tmp_path / "runs" / f"{bout.name}.json")
+
+    keep(bouts[0], "older")
+    assert ring.finished(bouts[0]) is None
+    assert [one.title for one in ring.result().standings] == ["SHARP Serve, default †"]
+    keep(bouts[1], bouts[1].engine)
+    assert ring.finished(bouts[1]) is not None
+    (standing,) = ring.result().standings
+    assert standing.title == "SHARP Serve, default" and [run.seed for run in standing.runs] == [1]
 
 
 # ---- judging ----------------------------------------------------------------------------------------------------
@@ -179,8 +206,9 @@ def test_an_interruption_ends_the_contestants_process_and_keeps_what_is_finished
     script = tmp_path / "launcher.py"
     script.write_text(
         "import os, subprocess, sys, time\n"
-        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
-        "if 'knn' in sys.argv[-1]: time.sleep(60)\n"
+        "if 'knn' in sys.argv[-1]:\n"
+        f"    open({str(tmp_path / 'pid')!r}, 'w').write(f'{{os.getpid()}}.')\n"
+        "    time.sleep(600)\n"
         "sys.exit(subprocess.call(sys.argv[1:]))\n",
         encoding="utf-8",
     )
@@ -189,14 +217,15 @@ def test_an_interruption_ends_the_contestants_process_and_keeps_what_is_finished
         "--only", "means,knn", "--output", str(tmp_path), "--launcher", f"{sys.executable} {script}",
     ]  # fmt: skip
     process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "runs" / "means-0.json").is_file() or not (tmp_path / "logs" / "knn-0.txt").is_file():
+    deadline = time.monotonic() + 180
+    begun = tmp_path / "pid"
+    while not begun.is_file() or not begun.read_text(encoding="utf-8").endswith("."):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.05)
-    time.sleep(0.5)
-    pid = int((tmp_path / "pid").read_text(encoding="utf-8"))
+    assert (tmp_path / "runs" / "means-0.json").is_file()
+    pid = int(begun.read_text(encoding="utf-8").removesuffix("."))
     process.send_signal(signal.SIGINT)
-    process.wait(timeout=30)
+    process.wait(timeout=180)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     result = run(options(learner_root, only="means,knn"), tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from typer.testing import CliRunner
 
 from benchmarks.errors import OptionError
 from benchmarks.serving import __main__ as command
+from benchmarks.serving.background import in_background
 from benchmarks.serving.comparison import Measured, in_turns
 from benchmarks.serving.latency import Latencies, Latency
 from benchmarks.serving.options import ServingOptions
+from devtools.browser import CHROMIUM
 
 pytest.importorskip("sharp_server")
 
@@ -22,7 +25,7 @@ def test_every_part_is_measured_printed_and_saved(tmp_path: Path) -> None:
     outcome = CliRunner().invoke(command.app, ["--tiny", "--output", str(file)], env={"COLUMNS": "160"})
     assert outcome.exit_code == 0, outcome.output
     found = json.loads(file.read_text())
-    assert [row["target"] for row in found["throughput"]] == [0.6, 0.7, 0.6]
+    assert [row["target"] for row in found["throughput"]] == [0.6, 0.7, 0.6, 0.4]
     assert all(row["ratio"] > 0 and row["rate"] > 0 for row in found["throughput"])
     states = {row["name"]: row for row in found["latency"]["states"]}
     assert states["while learning"]["requests"] > 0 and states["while learning"]["p99_ratio"] > 0
@@ -33,7 +36,11 @@ def test_every_part_is_measured_printed_and_saved(tmp_path: Path) -> None:
     assert [call["calls"] for call in taught["calls"][:2]] == [10, 10]
     watched = found["pages"]
     assert (watched["pages"], watched["target"]) == (10, 1.1) and watched["states_read"] >= 10
-    assert watched["p99_ratio"] > 0 and all(state["requests"] > 0 for state in watched["states"])
+    assert [state.get("p99_ratio", 0) > 0 for state in watched["states"]] == [False, True, False, True]
+    assert all(state["requests"] > 0 for state in watched["states"])
+    for painted in watched["paints"]:  # none where there is no browser
+        assert 0 < painted["first_paint_ms"] <= painted["shown_ms"] + 1000 and 0 < painted["page_bytes"] < 300_000
+    assert len(watched["paints"]) == (2 if CHROMIUM is not None else 0)
     assert found["failures"] == 0 and found["settings"]["full_sizes"] is False
     for words in ("half of the idle maximum", "ours beside", "100 classes known", "failed requests: 0"):
         assert words in outcome.output
@@ -49,6 +56,17 @@ def test_the_two_sides_take_turns_in_beginning() -> None:
     ours, ceiling, ratio, cpu_ratio = in_turns(lambda: side("a", 6.0), lambda: side("b", 10.0), rounds=3)
     assert calls == ["a", "b", "b", "a", "a", "b"]
     assert (ours.rate, ceiling.rate, ratio) == (6.0, 10.0, 0.6) and cpu_ratio == pytest.approx(0.6)
+
+
+def test_work_beside_a_measurement_ends_with_it_also_where_the_measurement_fails() -> None:
+    ended = []
+
+    def work(stop: threading.Event) -> None:
+        ended.append(stop.wait(60))
+
+    with pytest.raises(OptionError), in_background(work):
+        raise OptionError("failed")
+    assert ended == [True]
 
 
 def test_a_failed_request_counts_and_has_no_latency() -> None:

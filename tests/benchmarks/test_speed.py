@@ -24,6 +24,8 @@ from sharp_engine import Learner, preset
 from sharp_engine.config import ArchitectureConfig
 from sharp_engine.network.architecture import resolve_architecture
 from sharp_engine.training.loss import supervised_contrastive_loss
+from tests.engine import standin
+from tests.engine.standin import accelerator
 
 
 def test_the_dense_network_has_the_engines_shape() -> None:
@@ -79,6 +81,15 @@ def test_every_part_is_measured_printed_and_saved(tmp_path: Path) -> None:
         "Snapshots against",
     ):
         assert title in outcome.output
+
+
+def test_the_device_goes_through_both_sides_of_every_part(tmp_path: Path) -> None:
+    file = tmp_path / "speed.json"
+    with accelerator():  # refuses any product of a tensor that is there with one that is not
+        outcome = CliRunner().invoke(command.app, ["--tiny", "--device", standin.NAME, "--output", str(file)])
+    assert outcome.exit_code == 0, outcome.output
+    assert json.loads(file.read_text())["settings"]["device"] == standin.NAME
+    assert "compare by wall" in outcome.output
 
 
 def test_a_sequence_is_compared_as_a_whole_and_until_the_metric_answers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import sys
@@ -78,7 +79,7 @@ def test_a_backbone_is_set_up_with_size_resizing_and_normalisation(
     sharp: Sharp, server: FakeServer, tmp_path: Path
 ) -> None:
     folder = paint(tmp_path / "photos", mode="L")
-    words = ("--backbone", "resnet18:layer3", "--weights", "somewhere/resnet18.pth")
+    words = ("--backbone", "resnet18:layer3", "--weights", "resnet18.pth")
     assert sharp("learn", str(folder), *words).code == 0
     made = server.learners["photos"]
     settings = {key: value for key, value in made.config.overrides.items() if key != "architecture.backbone"}
@@ -96,6 +97,26 @@ def test_a_backbone_is_set_up_with_size_resizing_and_normalisation(
         alone = sharp("learn", str(folder), *half, "-l", "other")
         assert alone.code == 2 and "come together" in " ".join(alone.err.replace("│", " ").split())
     assert "other" not in server.learners
+
+
+def test_a_file_of_weights_on_this_machine_is_given_to_the_server(
+    sharp: Sharp, server: FakeServer, tmp_path: Path
+) -> None:
+    folder, file = paint(tmp_path / "photos"), tmp_path / "resnet18.pth"
+    file.write_bytes(b"weights")
+    words = ("learn", str(folder), "--backbone", "resnet18", "--weights")
+    for _ in range(2):
+        assert sharp(*words, str(file)).code == 0
+    [name] = server.weights
+    assert name == f"{hashlib.sha256(b'weights').hexdigest()}.pth" and server.weights[name] == b"weights"
+    backbone = json.loads(server.learners["photos"].config.overrides["architecture.backbone"])
+    assert backbone == {"model": "resnet18", "layer": "avgpool", "weights": name}
+    missing = sharp(*words, str(tmp_path / "missing.pth"), "-l", "other")
+    assert missing.code == 2 and "there is no file" in missing.err
+    file.write_bytes(b"")
+    empty = sharp(*words, str(file), "-l", "other")
+    assert empty.code == 1 and "resnet18.pth" in empty.err and "is empty" in empty.err
+    assert set(server.learners) == {"photos"}
 
 
 @pytest.mark.parametrize(("sizes", "said"), [((6, 9), "2 sizes, from 7×6 to 10×9"), ((70,), "70×70, larger than")])

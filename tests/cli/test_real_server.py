@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import struct
 import subprocess
@@ -101,12 +103,17 @@ def test_a_learner_made_with_a_size_resizes_whoever_asks(server: ServerProcess, 
 
 
 def test_a_backbone_is_ready_after_one_command(server: ServerProcess, run: Run, tmp_path: Path) -> None:
-    folder = paint(tmp_path / "photos")
-    words = ("learn", str(folder), "--resize", "64", "--backbone", "resnet18", "--weights", "my/own/resnet18.pth")
+    folder, own = paint(tmp_path / "photos"), tmp_path / "my own resnet18.pth"
+    torch.manual_seed(1)
+    torch.save(models.resnet18(weights=None).state_dict(), own)
+    words = ("learn", str(folder), "--resize", "64", "--backbone", "resnet18", "--weights", str(own))
     done = run(*words)
     assert done.code == 0, done.err
+    name = f"{hashlib.sha256(own.read_bytes()).hexdigest()}.pth"
+    assert (server.data / "weights" / name).read_bytes() == own.read_bytes()
     with Client(server.address) as client:
         made = client.get_learner("photos")
+        assert json.loads(made.settings["architecture.backbone"])["weights"] == name
         assert made.input_shape == (3, 64, 64) and made.settings["architecture.mean"] == "[0.485, 0.456, 0.406]"
     answers = run("predict", str(folder), "-l", "photos", "--json").json()
     assert {one["label"] for one in answers["predictions"]} == {"rose", "moss"} and not answers["failures"]
@@ -114,10 +121,15 @@ def test_a_backbone_is_ready_after_one_command(server: ServerProcess, run: Run, 
     assert other.code == 1 and "its examples are 3×64×64, not 3×96×96" in other.err
 
 
+def test_weights_in_the_servers_own_folder_are_named_without_a_path(run: Run, tmp_path: Path) -> None:
+    words = ("--resize", "64", "--backbone", "resnet18", "--weights", "resnet18.pth", "-l", "named")
+    assert run("learn", str(paint(tmp_path / "photos")), *words).code == 0
+
+
 @pytest.mark.parametrize(
     ("backbone", "weights", "said"),
     [
-        ("resnet18", "missing.pth", "no file 'missing.pth' in the server's folder of weights"),
+        ("resnet18", "missing.pth", "the server has no file 'missing.pth' in its folder of weights"),
         ("resnet18", "other.pth", "do not fit the backbone"),
         ("resnet18:layer9", "resnet18.pth", "no layer 'layer9'"),
         ("resnet7", "resnet18.pth", "torchvision has no such model"),
@@ -223,12 +235,7 @@ def test_metrics_say_nothing_of_when_counters_began_and_which_layers_need_idle_u
     for layer, learner, value in needed:
         found.setdefault(learner, {})[layer] = float(value)
     assert set(found["by-metric"].values()) == {0.0}
-    assert 1.0 in found["by-network"].values()
-    with Client(server.address) as client:  # G of the network is recruited once, in the first episode
-        settings = client.get_learner("by-network").settings
-        once = settings["training.recruit_before_cut"] == '"first-episode"'
-        before = [layer.name for layer in client.get_learner("by-network").status.layers if layer.before_cut]
-    assert before and all(found["by-network"][name] == (0.0 if once else 1.0) for name in before)
+    assert set(found["by-network"].values()) == {1.0}
 
 
 def test_a_large_file_is_sent_and_resized(run: Run, tmp_path: Path) -> None:
@@ -241,7 +248,7 @@ def test_a_large_file_is_sent_and_resized(run: Run, tmp_path: Path) -> None:
     assert len(run("predict", str(tmp_path / "large"), "-l", "large", "--json").json()["predictions"]) == 2
 
 
-def test_a_predict_token_is_enough_with_and_without_a_name(tmp_path: Path) -> None:
+def test_a_predict_token_is_enough_with_and_without_a_name_and_weights_need_one_for_admin(tmp_path: Path) -> None:
     tokens, mine = tmp_path / "tokens", {role: tmp_path / f"{role}.token" for role in ("learn", "predict")}
     tokens.write_text("".join(f"{role}:secret-of-{role}\n" for role in mine))
     tokens.chmod(0o644)
@@ -260,6 +267,10 @@ def test_a_predict_token_is_enough_with_and_without_a_name(tmp_path: Path) -> No
             done = run("predict", "predict", str(tmp_path / "x.npy"), *words, "--json")
             assert done.exit_code == 0 and '"learner": "iris"' in done.stdout, done.stderr
             assert run("predict", "evaluate", "iris", *words).exit_code == 0
+        photos, weights = paint(tmp_path / "photos"), tmp_path / "weights.pth"
+        weights.write_bytes(b"weights")
+        sending = run("learn", "learn", str(photos), "--backbone", "resnet18", "--weights", str(weights))
+        assert sending.exit_code == 1 and "token for admin" in sending.stderr and "folder of weights" in sending.stderr
         refused = run("predict", "status")
         assert refused.exit_code == 1 and "role admin" in refused.stderr and "--token-file" in refused.stderr
         assert f"chmod o-r {tokens}" in server.log.read_text()

@@ -20,6 +20,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import sharp_client
+from devtools.certificates import DAY, NOW, Authority, Pair
 from sharp.v1 import snapshot_pb2
 from sharp_cli.main import app
 from sharp_cli.watch_view import WatchView
@@ -37,7 +38,6 @@ from sharp_client import (
 )
 from sharp_client._snapshot_files import SnapshotReceiver
 from sharp_client.testing import FakeServer
-from tests.abuse.certificates import DAY, NOW, Authority, Pair
 
 Sharp = Any
 

@@ -38,15 +38,28 @@ def record() -> Record:
     return record
 
 
-def test_the_short_form_keeps_every_promise_and_leaves_only_its_report(
+def test_the_short_form_keeps_every_promise_serves_its_page_until_it_is_ended_and_leaves_only_its_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHARP_LISTEN_PORT", "1")  # settings of another server must not leak in
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     report, drawn = tmp_path / "report.html", tmp_path / "picture.svg"
-    words = ["--episodes", "2", "--forget", "1", "--report", str(report), "--picture", str(drawn)]
+    told_so_far = []
+
+    def look() -> None:
+        told_so_far.append(capsys.readouterr().out)
+        page = re.findall(r"http://127\.0\.0\.1:\d+/", told_so_far[0])[-1]
+        with urllib.request.urlopen(page, timeout=30) as answer:
+            assert b"SHARP" in answer.read()
+        with urllib.request.urlopen(f"{page}api/learners/digits", timeout=30) as answer:
+            assert len(json.load(answer)["classes"]) == 3  # four were learned, one was forgotten
+        assert "promises held</dt><dd>5 of 5" in report.read_text(encoding="utf-8")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "wait", look)
+    words = ["--episodes", "2", "--forget", "1", "--keep", "--report", str(report), "--picture", str(drawn)]
     assert command.main(words) == 0
-    told = capsys.readouterr().out
+    told = told_so_far[0] + capsys.readouterr().out
     assert "\x1b" not in told  # plain lines: this is no terminal
     assert told.count("✓") == 6 and "✗" not in told
     assert "episode 2 of 2: 2 and 3" in told and "killed with SIGKILL" in told and "Forget 1, please" in told
@@ -56,24 +69,14 @@ def test_the_short_form_keeps_every_promise_and_leaves_only_its_report(
     assert not list(tmp_path.glob("sharp-demo-*"))
 
 
-def test_kept_it_serves_its_page_until_it_is_ended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_it_is_kept_only_if_asked_and_says_how_to_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Record, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    report = tmp_path / "report.html"
-
-    def look() -> None:
-        page = re.findall(r"http://127\.0\.0\.1:\d+/", capsys.readouterr().out)[-1]
-        with urllib.request.urlopen(page, timeout=30) as answer:
-            assert b"SHARP" in answer.read()
-        with urllib.request.urlopen(f"{page}api/learners/digits", timeout=30) as answer:
-            assert len(json.load(answer)["classes"]) == 3  # four were learned, one was forgotten
-        assert "promises held</dt><dd>5 of 5" in report.read_text(encoding="utf-8")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "wait", look)
-    assert command.main(["--episodes", "2", "--forget", "1", "--keep", "--report", str(report)]) == 0
-    assert "promises held</dt><dd>6 of 6" in report.read_text(encoding="utf-8")
+    pauses = []
+    monkeypatch.setattr(Story, "__init__", lambda story, *_, pause: pauses.append(pause))
+    monkeypatch.setattr(Story, "run", lambda story: record)
+    assert command.main(["--report", str(tmp_path / "report.html")]) == 0
+    assert pauses == [None] and "make demo KEEP=1" in capsys.readouterr().out
 
 
 def test_a_broken_promise_is_exit_code_1(

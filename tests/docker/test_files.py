@@ -16,6 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from devtools import lock
 from sharp_cli.health import READINESS
 from sharp_server import config_options, resolve_config
 from sharp_server.config.model import StopConfig
@@ -77,8 +78,7 @@ def test_every_variable_of_the_image_is_a_setting_and_lets_nobody_in_without_tok
 
 
 def test_requirements_are_exact_and_satisfy_the_project() -> None:
-    lines = (ROOT / "docker" / "requirements.txt").read_text().splitlines()
-    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    pins = lock.pins(lock.LOCK)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = [Requirement(text) for text in [*project["dependencies"], *extras["cli"], *extras["server"]]]
@@ -88,12 +88,28 @@ def test_requirements_are_exact_and_satisfy_the_project() -> None:
             assert requirement.specifier.contains(version), f"{requirement} is not met by {version}"
 
 
+def test_every_requirement_of_users_has_a_bound_above() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    named = [*project["dependencies"], *(text for name, texts in extras.items() if name != "dev" for text in texts)]
+    for requirement in (Requirement(text) for text in named):
+        operators = {specifier.operator for specifier in requirement.specifier}
+        assert requirement.name == project["name"] or operators == {">=", "<"}, requirement
+
+
+@pytest.mark.parametrize("path", [lock.LOCK, lock.CUDA_LOCK], ids=lambda path: path.name)
+def test_every_locked_package_has_a_hash_and_is_locked_once(path: Path) -> None:
+    packages = re.split(r"\n(?=[a-z])", path.read_text().partition("make lock`.\n")[2].strip())
+    assert len(packages) == len(lock.pins(path)) > 10
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", package) for package in packages)
+
+
 @pytest.mark.parametrize("index", ["", "file:///cpu-wheels"])
 def test_torch_comes_from_another_index_where_one_is_named(index: str, tmp_path: Path) -> None:
     (script,) = (run for run in instructions("RUN") if "TORCH_INDEX_URL" in run)
-    for path in ("/opt/sharp", "/requirements.txt", "/torch.txt"):
+    for path in ("/opt/sharp", "/requirements.lock", "/cuda.lock", "/torch.txt"):
         script = script.replace(path, f"{tmp_path}{path}")
-    (tmp_path / "requirements.txt").write_bytes((ROOT / "docker" / "requirements.txt").read_bytes())
+    (tmp_path / "requirements.lock").write_bytes(lock.LOCK.read_bytes())
     # Instead of Python and pip: a venv is a folder, and pip writes down what it is asked.
     python = tmp_path / "python3"
     python.write_text(
@@ -104,13 +120,14 @@ def test_torch_comes_from_another_index_where_one_is_named(index: str, tmp_path:
     variables = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "TORCH_INDEX_URL": index}
     subprocess.run(["sh", "-ec", script], env=variables, check=True)
     *first, last = (tmp_path / "asked").read_text().splitlines()
-    assert last == f"install --no-cache-dir -r {tmp_path}/requirements.txt"
+    checked = "install --no-cache-dir --no-deps --require-hashes -r"
+    assert last == f"{checked} {tmp_path}/requirements.lock"
     if index:
         assert first == [f"install --no-cache-dir --no-deps --index-url {index} -r {tmp_path}/torch.txt"]
         wanted = (tmp_path / "torch.txt").read_text().split()
         assert [line.split("==")[0] for line in wanted] == ["torch", "torchvision"]
     else:
-        assert first == []
+        assert first == [f"{checked} {tmp_path}/cuda.lock"]
 
 
 def test_only_what_the_wheel_needs_reaches_the_builder() -> None:
@@ -118,7 +135,7 @@ def test_only_what_the_wheel_needs_reaches_the_builder() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert kept == {package.split("/")[0] for package in packages} | {
-        "pyproject.toml", "README.md", "LICENSE", "docker/requirements.txt",
+        "pyproject.toml", "README.md", "LICENSE", "docker/requirements.lock", "docker/cuda.lock",
     }  # fmt: skip
 
 
@@ -207,3 +224,62 @@ def _check_environment(environment: dict[str, Any], tokens: str) -> None:
     assert set(environment) <= {option.variable for option in config_options()}
     config = resolve_config({"listen.host": "0.0.0.0"}, environment).config
     assert config.trust.token_file == tokens and not config.trust.insecure
+
+
+# ---- a cluster ------------------------------------------------------------------------------------------------------
+
+
+def test_compose_of_a_cluster_fits_its_schema_and_asks_for_tokens() -> None:
+    file = ROOT / "docker" / "compose.cluster.yaml"
+    done = run_tool("check-jsonschema", "--builtin-schema", "vendor.compose-spec", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    services = yaml.safe_load(file.read_text())["services"]
+    for name in ("head", "one", "two", "serve"):
+        service = services[name]
+        assert service["user"] == f"{USER}:{USER}" and service["cap_drop"] == ["ALL"]
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+        settings = {key: value for key, value in service["environment"].items() if key.startswith("SHARP_")}
+        _check_environment(settings, "/run/secrets/sharp_tokens")
+    assert services["serve"]["entrypoint"][:3] == ["sharp", "serve", "--cluster"]
+
+
+def test_hadolint_has_nothing_to_say_about_the_image_of_a_cluster_and_its_versions_fit_the_project() -> None:
+    file = ROOT / "docker" / "cluster.Dockerfile"
+    done = run_tool("hadolint", str(file))
+    assert done.returncode == 0 and done.stdout + done.stderr == ""
+    pins = dict(re.findall(r'"([\w-]+)(?:\[[\w,]+\])?==([\d.]+)"', file.read_text()))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["cluster"]
+    for requirement in (Requirement(text) for text in extras if not text.startswith("sharp-serve")):
+        assert requirement.specifier.contains(pins[requirement.name]), requirement
+    assert file.read_text().rstrip().endswith(f"USER {USER}:{USER}")
+
+
+RAY_CLUSTER = {entry["kind"]: entry for entry in yaml.safe_load_all((ROOT / "docker" / "raycluster.yaml").read_text())}
+
+
+def test_the_objects_of_a_ray_cluster_fit_the_schema_of_kubernetes_and_its_pods_are_confined() -> None:
+    version = kubernetes_validate.latest_version()
+    for kind in ("Job", "Service", "NetworkPolicy"):
+        kubernetes_validate.validate(RAY_CLUSTER[kind], version, strict=True)
+    spec = RAY_CLUSTER["RayCluster"]["spec"]
+    groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+    for template in (group["template"] for group in groups):
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "pod", **template["metadata"]},
+            "spec": template["spec"],
+        }
+        kubernetes_validate.validate(pod, version, strict=True)
+        assert template["spec"]["securityContext"]["runAsUser"] == USER
+        assert template["spec"]["terminationGracePeriodSeconds"] >= LONGEST_STOP
+    assert [group["rayStartParams"].get("resources") for group in groups] == [None, '"{\\"sharp\\": 1}"']
+
+
+def test_only_pods_of_the_cluster_reach_the_ports_of_ray() -> None:
+    labels = RAY_CLUSTER["RayCluster"]["spec"]["headGroupSpec"]["template"]["metadata"]["labels"]
+    policy = RAY_CLUSTER["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    inside, outside = policy["ingress"]
+    assert inside["from"][0]["podSelector"]["matchLabels"] == labels
+    assert [port["port"] for port in outside["ports"]] == [50051, 9464]

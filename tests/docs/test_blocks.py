@@ -28,26 +28,19 @@ HTTP = "localhost:9464"
 ELSEWHERE = {"operations"}
 """Pages whose blocks need servers of their own: tests/docker/test_operations.py runs them."""
 SHOWN_ONLY = {"mermaid", "text", "proto"}
-NOT_RUN = {"make", "docker", "kubectl", "git", "pip", "npm", "curl", "promtool"}
+NOT_RUN = {"make", "docker", "kubectl", "git", "pip", "npm", "curl", "promtool", "ray", "sharp", "export"}
 """Programs that `console` blocks may show."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("docs")).start()
-    yield server
-    server.stop()
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in ELSEWHERE], ids=lambda page: page.stem)
 def test_every_code_block_of_the_page_runs(
-    page: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, shared: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    address = f"127.0.0.1:{server.port}"
+    address = shared.address
     names: dict[str, object] = {"__name__": page.stem}
     for line, language, code in blocks(page):
-        code = code.replace(ADDRESS, address).replace(HTTP, f"127.0.0.1:{server.http_port}")
+        code = code.replace(ADDRESS, address).replace(HTTP, f"127.0.0.1:{shared.http_port}")
         if language == "python":
             # Padded, so that a traceback names the line of the page.
             exec(compile("\n" * line + code, str(page), "exec"), names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 import sharp_client
 from devtools.server_process import ServerProcess
 from sharp_client import AsyncClient, Client, Retry
+from tests.server.running import Server
 
 datasets = pytest.importorskip("sklearn.datasets")
 pytest.importorskip("sharp_server")
@@ -36,15 +36,10 @@ def free_port() -> int:
         return port
 
 
-def server_on(folder: Path, port: int = 0) -> ServerProcess:
-    return ServerProcess(folder, {"listen.port": port, "trainer.niceness": 0})
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture
+def address(shared: Server) -> str:
     """A server that all tests of this module share, each with learners of its own."""
-    with server_on(tmp_path_factory.mktemp("server")).start() as server:
-        yield server.address
+    return shared.address
 
 
 def test_predictions_over_the_wire_equal_those_of_the_engine_called_directly(address: str) -> None:
@@ -169,7 +164,7 @@ def test_the_command_teaches_evaluates_and_shows(address: str) -> None:
 
 def test_a_client_continues_by_itself_after_the_server_was_killed_in_mid_stream(tmp_path: Path) -> None:
     x, y = digits()
-    with server_on(tmp_path, free_port()).start() as server:
+    with ServerProcess(tmp_path, {"listen.port": free_port(), "trainer.niceness": 0}).start() as server:
         with Client(server.address, retry=Retry(attempts=20, resume_for=WAIT)) as sharp:
             learner = sharp.learner("survivor")
             learner.create(overrides=SETTINGS)

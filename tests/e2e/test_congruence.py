@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import pprint
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,6 @@ from tests.server.running import Server
 pytestmark = pytest.mark.filterwarnings("ignore::sharp_client.OpenEpisodeWarning")
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that all features share, each with learners of its own."""
-    server = Server(tmp_path_factory.mktemp("server")).start()
-    yield f"127.0.0.1:{server.port}"
-    server.stop()
-
-
 def play(feature: Feature, recorder: Recorder, folder: Path) -> list[Call]:
     """Play a feature, and return its transcript."""
     folder.mkdir()
@@ -43,8 +34,8 @@ def written(calls: list[Call]) -> list[str]:
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.__name__)
-def test_the_fake_server_answers_as_a_real_one(feature: Feature, address: str, tmp_path: Path) -> None:
-    real = play(feature, Recorder(GrpcTransport(address, Token(), None, Limits())), tmp_path / "real")
+def test_the_fake_server_answers_as_a_real_one(feature: Feature, shared: Server, tmp_path: Path) -> None:
+    real = play(feature, Recorder(GrpcTransport(shared.address, Token(), None, Limits())), tmp_path / "real")
     fake = play(feature, Recorder(FakeTransport(FakeServer())), tmp_path / "fake")
     difference = difflib.unified_diff(written(real), written(fake), "real", "fake", lineterm="", n=4)
     assert real == fake, "\n".join(difference)

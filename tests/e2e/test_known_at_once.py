@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from devtools.server_process import ONE_THREAD, ServerProcess
 from sharp_client import AsyncClient, Client, OpenEpisodeWarning
+from tests.server.running import Server
 
 CLASSES = ("ash", "birch", "cedar")
 
@@ -29,11 +29,11 @@ def answers(client: Client, x: np.ndarray[Any, Any]) -> tuple[Any, ...]:
             found.novelties.tobytes())  # fmt: skip
 
 
-def test_the_story_of_a_label(tmp_path: Path) -> None:
-    server = ServerProcess(tmp_path, {"teaching.version_seconds": 3600}, environment=ONE_THREAD)
+def test_the_story_of_a_label(lend: Callable[..., Server]) -> None:
+    server = lend(teaching__version_seconds=3600)
     probes = np.concatenate([examples(label, 10, 9) for label in CLASSES])
     truth = [label for label in CLASSES for _ in range(10)]
-    with server.start(), Client(server.address) as client:
+    with Client(server.address) as client:
         trees = client.learner("trees")
         for label in CLASSES:  # vectors, from the first example on
             for x in examples(label, 5, 1):
@@ -49,7 +49,8 @@ def test_the_story_of_a_label(tmp_path: Path) -> None:
         assert trees.predict(probes).labels.tolist() == truth
         before = answers(client, np.concatenate((probes, odd)))
         server.kill()
-    with server.start(), Client(server.address) as client:
+    server.start()
+    with Client(server.address) as client:
         trees = client.learner("trees")
         assert answers(client, np.concatenate((probes, odd))) == before
         assert trees.teach(odd, right, request_id="the-odd-one").repetition
@@ -65,12 +66,12 @@ def test_the_story_of_a_label(tmp_path: Path) -> None:
         trees.teach(examples("elm", 1, 1), "elm")
         before = answers(client, probes)
         server.kill()
-    with server.start(), Client(server.address) as client:
+    server.start()
+    with Client(server.address) as client:
         assert answers(client, probes) == before
-        server.stop()
 
 
-def test_what_an_open_stream_sent_is_known_and_leaving_it_says_what_waits(tmp_path: Path) -> None:
+def test_what_an_open_stream_sent_is_known_and_leaving_it_says_what_waits(lend: Callable[..., Server]) -> None:
     async def story(address: str) -> None:
         async with AsyncClient(address) as client:
             trees = client.learner("trees")
@@ -89,13 +90,12 @@ def test_what_an_open_stream_sent_is_known_and_leaving_it_says_what_waits(tmp_pa
                 1,
             )
 
-    with ServerProcess(tmp_path, {}, environment=ONE_THREAD).start() as server:
-        asyncio.run(story(server.address))
+    asyncio.run(story(lend().address))
 
 
-def test_a_flood_of_batches_is_counted_in_the_end_and_lessons_do_not_wait_for_it(tmp_path: Path) -> None:
+def test_a_flood_of_batches_is_counted_in_the_end_and_lessons_do_not_wait_for_it(lend: Callable[..., Server]) -> None:
     rng = np.random.default_rng(0)
-    with ServerProcess(tmp_path, {}, environment=ONE_THREAD).start() as server, Client(server.address) as client:
+    with Client(lend().address) as client:
         trees = client.learner("trees")
         trees.create()
         with pytest.warns(OpenEpisodeWarning), trees.learn() as stream:  # noqa: PT031

@@ -137,7 +137,7 @@ class Recorder:
     def client_stream(self, method: str, requests: Iterator[Any], timeout: float) -> Any:
         return self._record(method, lambda: self._inner.client_stream(method, requests, timeout))
 
-    def stream(self, method: str, requests: Any, timeout: float | None) -> RecordedStream:
+    def stream(self, method: str, requests: Any, timeout: float | None, learner: str = "") -> RecordedStream:
         call = Call(method)
         self.calls.append(call)
         return RecordedStream(call, self._inner.stream(method, requests, timeout))

@@ -71,7 +71,7 @@ def convnet(cut: int = 2, **options: Any) -> LearnerConfig:
 
 
 METRIC = MetricConfig(enabled=True, random_features=8, shrinkage=1.0, floor=0.3, kernel_width=0.1)
-DICTIONARY = DictionaryConfig(atoms=6, patch=3, grid=2, patches=400, rounds=2)
+DICTIONARY = DictionaryConfig(atoms=6, patch=3, grid=2, patches=400)
 
 
 def metric(**options: Any) -> LearnerConfig:

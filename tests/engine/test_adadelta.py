@@ -39,7 +39,7 @@ def test_absent_connections_stay_at_zero_and_parameters_without_a_gradient_where
 def test_learning_does_not_import_the_compiler() -> None:
     program = (
         "import sys, torch, sharp_engine as e\n"
-        "learner = e.Learner(e.preset('default').with_options({'training.phases': 1}))\n"
+        "learner = e.Learner(e.preset('default').with_options({'training.phases': 1, 'training.min_steps': 1}))\n"
         "learner.learn_episode(torch.rand(20, 6), ['a', 'b'] * 10)\n"
         "sys.exit('torch._dynamo' in sys.modules)\n"
     )

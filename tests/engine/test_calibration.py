@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from sharp_engine import Learner
-from sharp_engine.prediction.calibration import Calibration, enough, fit_temperature, fit_weight, sample
+from sharp_engine.prediction.calibration import Calibration, enough, fit_sureness, fit_temperature, fit_weight, sample
 from tests.engine.made import METRIC, metric
 
 
@@ -109,6 +111,35 @@ def test_shares_and_accuracy_of_a_learner_are_about_right(knowing: Learner) -> N
     assert float(answer.share.mean()) == pytest.approx(accuracy, abs=0.05)
     quality = knowing.quality()
     assert quality is not None and quality.accuracy == pytest.approx(accuracy, abs=0.06)
+
+
+def test_a_few_answers_that_are_far_off_do_not_make_all_others_less_sure() -> None:
+    scores, rows = drawn(4000, 1.0)
+    off = torch.arange(0, 4000, 50)  # one in fifty is sure of a wrong class
+    scores[off] = 60.0 * torch.nn.functional.one_hot((rows[off] + 1) % scores.shape[1], scores.shape[1]).float()
+    shares = Calibration(temperature=fit_temperature(scores, rows)).shares(scores)
+    right = float((scores.argmax(1) == rows).float().mean())
+    assert float(shares.amax(1).mean()) == pytest.approx(right, abs=0.001)
+    assert fit_temperature(scores, rows) < fit_sureness(scores, rows)
+
+
+def test_few_classes_keep_more_representatives_than_many_and_give_them_up_as_more_come() -> None:
+    settings = replace(METRIC, representatives=5, representatives_together=80)
+    learner = Learner(metric(metric=settings, phases=1, rest_after=1))
+    for classes, each in ((2, 40), (4, 20), (8, 10), (10, 8), (12, 6)):
+        known = 0 if learner.knowledge is None else len(learner.knowledge.class_ids)
+        learner.learn_episode(*blobs(range(known, classes), 60, seed=classes))
+        assert learner.knowledge is not None
+        assert [len(c.features) for c in learner.knowledge.episodic.classes] == [each] * classes
+
+
+def test_what_the_network_never_saw_comes_first_among_representatives() -> None:
+    settings = replace(METRIC, representatives_together=40)
+    learner = Learner(metric(metric=settings, phases=1, rest_after=9, holdout=0.05))
+    learner.learn_episode(*blobs(range(2), 100, seed=1))
+    assert learner.knowledge is not None
+    for memories in learner.knowledge.episodic.classes:
+        assert memories.held_out.tolist() == [True] * 5 + [False] * 15
 
 
 # ---- the network's weight ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from torch import Tensor
 from sharp_engine import Learner
 from sharp_engine.checks import check_taught
 from sharp_engine.memory.episodic import EpisodicMemory
-from sharp_engine.prediction.corrections import fit_corrections
+from sharp_engine.prediction.corrections import Nearness, fit_corrections
 from tests.engine.made import METRIC, change, metric
 from tests.engine.test_calibration import CENTRES, blobs
 
@@ -27,7 +27,7 @@ def made(count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("count", [1, 2, 30, 200])
 def test_every_correction_wins_by_the_gap(count: int) -> None:
     around, rows, scores = made(count)
-    bent = fit_corrections(around, rows, scores, WIDTH, GAP).bend(scores, around)
+    bent = fit_corrections(Nearness.of(around, None), rows, scores, WIDTH, GAP).bend(scores, around)
     own = F.one_hot(rows, 6).bool()
     lead = bent[own] - bent.masked_fill(own, -torch.inf).amax(1)
     assert float(lead.min()) >= 0.9 * GAP
@@ -35,7 +35,7 @@ def test_every_correction_wins_by_the_gap(count: int) -> None:
 
 def test_a_bend_is_that_of_the_formula() -> None:
     around, rows, scores = made(12)
-    corrections = fit_corrections(around, rows, scores, WIDTH, GAP)
+    corrections = fit_corrections(Nearness.of(around, None), rows, scores, WIDTH, GAP)
     x, _, own = made(5, seed=1)
     x = around[:5] + 0.3 * x
     wanted = own.clone()
@@ -49,7 +49,7 @@ def test_a_bend_is_that_of_the_formula() -> None:
 def test_a_correction_that_is_right_anyway_bends_nothing() -> None:
     around, rows, _ = made(10)
     scores = 10.0 * F.one_hot(rows, 6).float()
-    corrections = fit_corrections(around, rows, scores, WIDTH, GAP)
+    corrections = fit_corrections(Nearness.of(around, None), rows, scores, WIDTH, GAP)
     assert len(corrections.margins) == 0
     assert corrections.bend(scores, around) is scores
 
@@ -57,7 +57,7 @@ def test_a_correction_that_is_right_anyway_bends_nothing() -> None:
 def test_what_is_not_like_a_correction_stays_as_it_was() -> None:
     around, rows, scores = made(30)
     x, _, own = made(300, seed=3)
-    corrections = fit_corrections(around, rows, scores, WIDTH, GAP)
+    corrections = fit_corrections(Nearness.of(around, None), rows, scores, WIDTH, GAP)
     moved = (corrections.bend(own, x) - own).abs()
     assert float(moved.mean()) < 0.01 * float(corrections.margins.mean())
 
@@ -69,7 +69,7 @@ def test_of_corrections_that_contradict_each_other_the_newest_has_the_last_word(
     noise = torch.randn(count, 20, generator=torch.Generator().manual_seed(9))
     around, scores = around + apart * noise, scores.expand(count, 6).clone()
     for rows in (torch.arange(count), torch.arange(count).flip(0)):
-        bent = fit_corrections(around, rows, scores, WIDTH, GAP).bend(scores, around)
+        bent = fit_corrections(Nearness.of(around, None), rows, scores, WIDTH, GAP).bend(scores, around)
         assert int(bent[-1].argmax()) == int(rows[-1])
 
 

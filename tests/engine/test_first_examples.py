@@ -142,21 +142,21 @@ def test_first_examples_that_cannot_be_are_refused(tmp_path: Path) -> None:
                 Learner.load(forged(tmp_path, {**tensors, name: tensor.contiguous()}, description))
 
 
-@pytest.mark.parametrize("count", [100, 200])
-def test_digits_taught_singly_are_not_far_below_their_nearest_neighbours(count: int) -> None:
+def test_digits_taught_singly_are_not_far_below_their_nearest_neighbours() -> None:
     from sklearn.datasets import load_digits
 
     every, labels = load_digits(return_X_y=True)
     every = every.astype("float32")
-    behind = []
+    behind: dict[int, list[float]] = {100: [], 200: []}
     for split in range(6):
         order = np.random.default_rng(split).permutation(len(labels))
-        seen, unseen = order[:count], order[count:]
         learner = Learner(preset("default").with_options({"device": "cpu", "metric.random_features": 500}))
-        for row in seen:
-            learner.teach(every[row : row + 1], labels[row : row + 1])
-        right = np.mean(np.array(learner.predict(every[unseen]).labels) == labels[unseen])
-        apart = torch.cdist(torch.from_numpy(every[unseen]), torch.from_numpy(every[seen]))
-        nearest = np.mean(labels[seen][apart.argmin(1).numpy()] == labels[unseen])
-        behind.append(nearest - right)
-    assert np.mean(behind) <= 0.03
+        for count in behind:
+            seen, unseen = order[:count], order[count:]
+            for row in order[count - 100 : count]:
+                learner.teach(every[row : row + 1], labels[row : row + 1])
+            right = np.mean(np.array(learner.predict(every[unseen]).labels) == labels[unseen])
+            apart = torch.cdist(torch.from_numpy(every[unseen]), torch.from_numpy(every[seen]))
+            nearest = np.mean(labels[seen][apart.argmin(1).numpy()] == labels[unseen])
+            behind[count].append(float(nearest - right))
+    assert all(np.mean(found) <= 0.03 for found in behind.values()), behind

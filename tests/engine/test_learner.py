@@ -134,20 +134,6 @@ def test_kept_outputs_of_frozen_units_change_no_result() -> None:
 # ---- what it takes ----------------------------------------------------------------------------------------------
 
 
-def test_g_that_recruits_in_the_first_episode_only_is_complete_after_it() -> None:
-    """Whatever comes later, an input's activation at the cut stays what it was: replay lacks nothing."""
-    learner = trained(convnet(recruit_before_cut="first-episode", tau_min=0.3, phases=3), ((0, 1),), IMAGE)
-    x, _ = examples(range(6), IMAGE, each=4, seed=3)
-    recruited = learner.network.cut_ranks >= 2
-    before = learner.network.run(x, 0, learner.network.cut)[:, recruited]
-    responds = learner.network.run(examples((0, 1), IMAGE)[0], 0, learner.network.cut).flatten(2).sum((0, 2)) > 0
-    assert bool(responds.any()) and bool(recruited[responds].all())
-    for number, classes in enumerate(((2, 3), (4, 0)), 1):
-        learner.learn_episode(*examples(classes, IMAGE, seed=number))
-        assert torch.equal(learner.network.cut_ranks >= 2, recruited)
-        assert torch.equal(learner.network.run(x, 0, learner.network.cut)[:, recruited], before)
-
-
 def test_labels_come_back_as_they_were_given() -> None:
     x, y = examples((0, 1), each=8)
     given: list[tuple[Any, type]] = [

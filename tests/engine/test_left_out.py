@@ -21,12 +21,12 @@ COUNTS = pytest.mark.parametrize(
 def made(phi: Tensor, y: Tensor, noise: float = 1.0) -> tuple[Metric, Whitening]:
     memory = learned(phi, y)
     whitening = whiten(memory)
-    return Metric(whitened_means(memory, whitening), FLOOR, noise), whitening
+    return Metric.of(whitened_means(memory, whitening), FLOOR, noise), whitening
 
 
 def literal(metric: Metric, whitening: Whitening, v: Tensor, row: int) -> Tensor:
     """Scores of one whitened example v of class `row` over all directions, with its part of the covariance gone."""
-    v, centre, axes = v.double(), metric.centre.double(), metric.axes.double()
+    v, centre, axes = v.double(), metric.frame.centre.double(), metric.frame.axes.double()
     axes = F.normalize(axes, dim=0)
     x = (v - centre) / metric.noise**0.5  # (dimensions,)
     means = metric.places.double() @ axes.T  # (classes, dimensions)
@@ -47,12 +47,12 @@ def literal(metric: Metric, whitening: Whitening, v: Tensor, row: int) -> Tensor
         for a in range(basis.shape[1]):
             own = a < axes.shape[1]
             count = counts[c] if own else metric.counts.max()
-            psi = float(metric.psi[a]) if own else metric.least
+            psi = float(metric.frame.psi[a]) if own else metric.frame.least
             at, place = x @ basis[:, a], mean @ basis[:, a] * count * psi / (1 + count * psi)
             variance = 1 + psi / (1 + count * psi)
             scores[c] += 0.5 * (at.square() / (1 + psi) - (at - place).square() / variance)
             scores[c] += 0.5 * torch.log((1 + psi) / variance) if own else 0.0
-    return scores
+    return scores + metric.evening
 
 
 @COUNTS
@@ -110,5 +110,5 @@ def test_novelty_of_an_example_left_out_is_that_of_its_scores_and_of_all_other_d
     metric, whitening = made(phi, y)
     at = metric.coordinates(whitening(phi))
     left = leave_out(metric, at, y, whitening.leverage)
-    plain = -metric.scores(at.z).amax(1) - metric.likeness(at.rest)
+    plain = -(metric.scores(at.z) - metric.evening).amax(1) - metric.likeness(at.rest)
     torch.testing.assert_close(left.novelty, plain, rtol=0.1, atol=0.3)  # one in four hundred is soon left out

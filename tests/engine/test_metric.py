@@ -14,6 +14,7 @@ from sharp_engine.memory.semantic import SemanticMemory, empty_semantic_memory
 from sharp_engine.prediction.left_out import leave_out
 from sharp_engine.prediction.metric import (
     _LEAST_VARIATION,
+    LENGTH,
     Means,
     Metric,
     Whitening,
@@ -51,7 +52,9 @@ def all_scores(metric: Metric, v: Tensor) -> Tensor:
 
 
 def literal_scores(means: Tensor, counts: Tensor, v: Tensor, energy: float, floor: float, noise: float) -> Tensor:
-    """Log-likelihood ratios, one example, one class and one axis after the other, as algorithm.md has them."""
+    """Log-likelihood ratios, one class, one axis and one example after the other, as algorithm.md has them; then
+    squared lengths of means are evened.
+    """
     d = means.shape[1]
     means, v = means.double() / math.sqrt(noise), v.double() / math.sqrt(noise)
     share = counts / counts.sum()
@@ -64,16 +67,18 @@ def literal_scores(means: Tensor, counts: Tensor, v: Tensor, energy: float, floo
     least = max(floor * total / energy, 1e-6)
     psi = torch.cat((psi.clamp(min=least), torch.full((d - used,), least, dtype=torch.float64)))
     scores = torch.zeros(len(v), len(means), dtype=torch.float64)
-    for i, example in enumerate(v):
-        for c in range(len(means)):
-            for axis in range(d):
-                n = float(counts[c]) if axis < used else float(counts.max())
+    lengths = torch.zeros(len(means), dtype=torch.float64)
+    for c in range(len(means)):
+        for axis in range(d):
+            n = float(counts[c]) if axis < used else float(counts.max())
+            place = (means[c] - centre) @ axes[axis] if axis < used else torch.zeros((), dtype=torch.float64)
+            own = Normal(place * n * psi[axis] / (1 + n * psi[axis]), (1 + psi[axis] / (1 + n * psi[axis])).sqrt())
+            seen = Normal(0.0, float((1 + psi[axis]).sqrt()))
+            lengths[c] += own.mean.square() / own.variance
+            for i, example in enumerate(v):
                 at = (example - centre) @ axes[axis]
-                place = (means[c] - centre) @ axes[axis] if axis < used else torch.zeros((), dtype=torch.float64)
-                own = Normal(place * n * psi[axis] / (1 + n * psi[axis]), (1 + psi[axis] / (1 + n * psi[axis])).sqrt())
-                seen = Normal(0.0, float((1 + psi[axis]).sqrt()))
                 scores[i, c] += own.log_prob(at) - seen.log_prob(at)
-    return scores
+    return scores + 0.5 * (1.0 - LENGTH) * (lengths - share @ lengths)
 
 
 @pytest.mark.parametrize("noise", [1.0, 1.7])
@@ -83,17 +88,18 @@ def test_scores_are_those_of_the_formula(counts: list[int], noise: float) -> Non
     means = 2.0 * torch.randn(len(counts), 6, generator=generator)
     v = 2.0 * torch.randn(8, 6, generator=generator)
     known = Means(tuple(range(len(counts))), torch.tensor(counts, dtype=torch.float64), means, 5.5)
-    metric = Metric(known, FLOOR, noise)
+    metric = Metric.of(known, FLOOR, noise)
     wanted = literal_scores(means, known.counts, v, 5.5, FLOOR, noise)
     torch.testing.assert_close(all_scores(metric, v).double(), wanted, rtol=1e-3, atol=1e-3)
 
 
-def test_for_large_classes_scores_are_the_linear_discriminant() -> None:
+def test_for_large_classes_scores_are_the_linear_discriminant_with_evened_lengths() -> None:
     generator = torch.Generator().manual_seed(4)
     means, v = 2.0 * torch.randn(5, 8, generator=generator), 2.0 * torch.randn(40, 8, generator=generator)
-    metric = Metric(Means(tuple(range(5)), torch.full((5,), 1e9, dtype=torch.float64), means, 8.0), FLOOR, 1.0)
+    metric = Metric.of(Means(tuple(range(5)), torch.full((5,), 1e9, dtype=torch.float64), means, 8.0), FLOOR, 1.0)
     scores = all_scores(metric, v)
     plain = v @ means.T - 0.5 * means.square().sum(1)
+    plain += 0.5 * (1.0 - LENGTH) * (means - means.mean(0)).square().sum(1)
     torch.testing.assert_close(scores - scores[:, :1], plain - plain[:, :1], rtol=1e-3, atol=1e-3)
 
 
@@ -102,7 +108,7 @@ def test_a_class_of_one_example_is_not_pushed_away_for_being_uncertain() -> None
     memory = learned(phi, y)
     whitening = whiten(memory)
     means = whitened_means(memory, whitening)
-    metric = Metric(means, FLOOR, 1.0)
+    metric = Metric.of(means, FLOOR, 1.0)
     generator = torch.Generator().manual_seed(9)
     right, plain = [], []
     for c in range(3):
@@ -117,7 +123,7 @@ def test_one_class_has_finite_scores_and_everything_like_it_is_likelier() -> Non
     phi, y, _, _ = sample([50], 6)
     memory = learned(phi, y)
     whitening = whiten(memory)
-    metric = Metric(whitened_means(memory, whitening), FLOOR, 1.0)
+    metric = Metric.of(whitened_means(memory, whitening), FLOOR, 1.0)
     near, far = (all_scores(metric, whitening(x)) for x in (phi, phi + 100.0))
     assert bool(torch.isfinite(near).all()) and float(near.mean()) > float(far.mean())
 
@@ -126,7 +132,7 @@ def test_two_classes_in_the_same_place_have_the_same_score() -> None:
     phi = torch.ones(60, 4)
     memory = learned(phi, torch.arange(60) % 2)
     whitening = whiten(memory)
-    metric = Metric(whitened_means(memory, whitening), FLOOR, 1.0)
+    metric = Metric.of(whitened_means(memory, whitening), FLOOR, 1.0)
     at = metric.coordinates(whitening(phi))
     assert bool(torch.isfinite(metric.scores(at.z)).all())
     left = leave_out(metric, at, torch.zeros(60, dtype=torch.int64), whitening.leverage)
@@ -168,15 +174,19 @@ def test_a_scatter_that_is_none_is_shrunk_until_it_is_one() -> None:
     assert bool(torch.isfinite(whiten(replace(memory, scatter=broken)).matrix).all())
 
 
-def test_distances_are_in_the_order_of_scores_and_about_one_for_an_example_of_the_class() -> None:
-    phi, y, _, _ = sample([300, 300, 300], 20)
+@pytest.mark.parametrize("alike", [False, True], ids=["any lengths", "equal lengths"])
+def test_distances_are_in_the_order_of_scores_and_about_one_for_an_example_of_the_class(alike: bool) -> None:
+    phi, y, centres, _ = sample([300, 300, 300], 20)
+    if alike:  # else a class that lies further out than the others is said to be a little nearer than it is
+        phi += (20.0 * torch.eye(3, 20) - centres)[y]
     memory = learned(phi, y)
     whitening: Whitening = whiten(memory)
-    metric = Metric(whitened_means(memory, whitening), FLOOR, 1.0)
+    metric = Metric.of(whitened_means(memory, whitening), FLOOR, 1.0)
     at = metric.coordinates(whitening(phi))
     scores = metric.scores(at.z)
     distances = metric.distances(at.z, scores)
     assert torch.equal(distances.argmin(1), scores.argmax(1))
-    assert 0.7 < float(distances.amin(1).mean()) < 1.5
+    assert 0.0 < float(distances.amin())
+    assert 0.7 < float(distances.amin(1).mean()) < 1.5 or not alike
     lifted = metric.distances(at.z, scores + torch.tensor([100.0, 101.0, 3000.0]))
     assert bool((lifted > 0).all()) and bool((lifted[:, 2] < lifted[:, :2].amin(1)).all())

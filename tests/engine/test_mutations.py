@@ -18,7 +18,6 @@ from sharp_engine import (
     Learner,
     LearnerConfig,
     checks,
-    learner,
     snapshot,
 )
 from sharp_engine.checks import (
@@ -37,6 +36,7 @@ from sharp_engine.checks import (
     check_taught,
 )
 from sharp_engine.config import FanIn
+from sharp_engine.learning import state
 from sharp_engine.memory import long_term as ltm
 from sharp_engine.memory.episodic import EpisodicMemory
 from sharp_engine.memory.semantic import SemanticMemory
@@ -45,7 +45,7 @@ from sharp_engine.network import rewiring
 from sharp_engine.network import state as network
 from sharp_engine.network.compact import CompactNetwork
 from sharp_engine.network.state import Network
-from sharp_engine.prediction import metric_predictor
+from sharp_engine.prediction import learned_metric
 from sharp_engine.prediction import vote as predictor
 from sharp_engine.prediction.corrections import Corrections, fit_corrections
 from sharp_engine.training import episode
@@ -201,7 +201,7 @@ def freeze_one_episode_late(patch: Patch) -> None:
     def build(architecture: Any, density: float, fan_in: FanIn, m: int, *arguments: Any) -> Network:
         return network.build(architecture, density, fan_in, m + 1, *arguments)
 
-    patch.setattr(learner, "build", build)
+    patch.setattr(state, "build", build)
 
 
 def write_memories_of_a_class_again_when_it_has_left(patch: Patch) -> None:
@@ -369,7 +369,7 @@ def correct_by_half(patch: Patch) -> None:
         fitted = fit_corrections(*arguments)
         return dataclasses.replace(fitted, margins=fitted.margins / 2)
 
-    patch.setattr(metric_predictor, "fit_corrections", half)
+    patch.setattr(learned_metric, "fit_corrections", half)
 
 
 def bend_towards_the_first_class(patch: Patch) -> None:
@@ -377,7 +377,7 @@ def bend_towards_the_first_class(patch: Patch) -> None:
         fitted = fit_corrections(*arguments)
         return dataclasses.replace(fitted, rows=torch.zeros_like(fitted.rows))
 
-    patch.setattr(metric_predictor, "fit_corrections", bent)
+    patch.setattr(learned_metric, "fit_corrections", bent)
 
 
 METRIC_MUTATIONS: list[tuple[Callable[[Patch], None], Check]] = [

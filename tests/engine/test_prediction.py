@@ -1,4 +1,4 @@
-"""Answers: masked k-NN against a plain loop, the calibrated vote against its definition, and what novelty means."""
+"""Answers: masked k-NN against a plain loop, and what novelty means."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sharp_engine.prediction import novelty
 from sharp_engine.prediction.matcher import Matcher
 from sharp_engine.prediction.vote import VotePredictor
 from tests.engine.digits import digits
-from tests.engine.made import DEVICES, IMAGE, change, convnet, examples, linear, mlp, trained
+from tests.engine.made import DEVICES, IMAGE, change, convnet, examples, mlp, trained
 
 # ---- plain loops ------------------------------------------------------------------------------------------------
 
@@ -146,16 +146,13 @@ def test_an_item_of_the_answers_is_the_answer_for_one_example(plain: Learner) ->
     assert plain.predict(QUESTIONS, novelty=False)[0].novelty is None
 
 
-@pytest.mark.parametrize("vote", ["majority", "calibrated"])
-def test_a_batch_of_one_is_answered_like_a_row_of_a_batch(vote: str) -> None:
-    learner = trained(mlp(vote=vote))
-    together = learner.predict(QUESTIONS, top=3, memories=3)
+def test_a_batch_of_one_is_answered_like_a_row_of_a_batch(plain: Learner) -> None:
+    together = plain.predict(QUESTIONS, top=3, memories=3)
     for i in range(len(QUESTIONS)):
-        alone = learner.predict(QUESTIONS[i : i + 1], top=3, memories=3)
+        alone = plain.predict(QUESTIONS[i : i + 1], top=3, memories=3)
         assert alone.labels[0] == together.labels[i] and alone.top_labels[0] == together.top_labels[i]
         for name in ("share", "distance", "top_share", "top_distance", "memory_distance", "novelty"):
-            # References may lie closer together than rounding; shares, a softmax of steep scores, magnify it.
-            tolerance = {"novelty": 1e-3, "share": 1e-4, "top_share": 1e-4}.get(name, 1e-5)
+            tolerance = 1e-3 if name == "novelty" else 1e-5  # references may lie closer together than rounding
             one, row = getattr(alone, name)[0], getattr(together, name)[i]
             np.testing.assert_allclose(one, row, atol=tolerance, err_msg=name)
 
@@ -170,7 +167,7 @@ def test_more_examples_than_fit_one_pass_are_answered_alike(plain: Learner) -> N
 # ---- memories by hand -------------------------------------------------------------------------------------------
 
 
-def by_hand(entries: list[tuple[Label, list[list[float]], list[bool]]], neighbours: int, vote: str = "majority") -> Any:
+def by_hand(entries: list[tuple[Label, list[list[float]], list[bool]]], neighbours: int) -> Any:
     """A predictor whose representation is its (non-negative) input, and whose memories are these."""
     units = len(entries[0][2])
     config = ArchitectureConfig("mlp", layers=(LayerConfig("linear", units),), cut=0, density=1.0)
@@ -183,9 +180,9 @@ def by_hand(entries: list[tuple[Label, list[list[float]], list[bool]]], neighbou
     for label, vectors, mask in entries:
         class_id = int(labels.ids([label])[0])
         memories.append(remember(class_id, 1, torch.tensor(vectors), torch.tensor(mask)))
-    ltm = novelty.calibrate(LongTermMemory(tuple(memories)), 0.35)
+    ltm = novelty.calibrate(LongTermMemory(tuple(memories)))
     preprocessor = Preprocessor(Normaliser(config, (units,), device), device)
-    return VotePredictor(preprocessor, network, ltm, labels, PredictionConfig(neighbours=neighbours, vote=vote))  # type: ignore[arg-type]
+    return VotePredictor(preprocessor, network, ltm, labels, PredictionConfig(neighbours=neighbours))
 
 
 ALL3 = [True, True, True]
@@ -281,80 +278,34 @@ def test_the_few_nearest_memories_of_many_classes_are_those_of_a_sort() -> None:
     torch.testing.assert_close(matcher.class_similarity(few), mean, atol=1e-6, rtol=0.0)
 
 
-# ---- the calibrated vote ----------------------------------------------------------------------------------------
+def test_closeness_is_how_near_a_classs_memories_usually_are_to_the_five_nearest_others(plain: Learner) -> None:
+    for memory in plain.ltm.classes:
+        vectors = list(memory.vectors.double())
+        means = []
+        for i, one in enumerate(vectors):
+            nearest = sorted((float(one @ other) for j, other in enumerate(vectors) if j != i), reverse=True)[:5]
+            means.append(sum(nearest) / len(nearest))
+        assert memory.closeness == pytest.approx(statistics.median_low(means), abs=1e-6)
 
 
-def mean_of_largest(values: list[float], count: int = 5) -> float:
-    largest = sorted(values, reverse=True)[:count]
-    return sum(largest) / len(largest)
+def test_a_lone_memory_is_taken_to_be_as_close_as_those_of_other_classes() -> None:
+    mask = torch.ones(3, dtype=torch.bool)
+    lone = remember(0, 1, torch.rand(1, 3), mask)
+    pair = remember(1, 1, torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]), mask)
+    assert [c.closeness for c in novelty.calibrate(LongTermMemory((lone,))).classes] == [0.9]
+    both = novelty.calibrate(LongTermMemory((lone, pair))).classes
+    assert both[0].closeness == both[1].closeness == pytest.approx(0.5**0.5)
 
 
-def calibrated_scores(classes: tuple[ClassMemory, ...], z: Tensor, quantile: float) -> list[float]:
-    """score_c(z) = (sim_c(z) − lo_c) / (hi_c − lo_c), by definition, class by class and memory by memory."""
-    scores = []
-    for own in classes:
-        vectors = [vector.double() for vector in own.vectors]
-        rest = [mean_of_largest([float(a @ b) for j, b in enumerate(vectors) if j != i]) for i, a in enumerate(vectors)]
-        high = statistics.median_low(rest)
-        others = []
-        for other in classes:
-            if other is own or any(mine and not theirs for mine, theirs in zip(own.mask, other.mask, strict=True)):
-                continue  # not valid under this class's mask
-            for vector in other.vectors.double():
-                full = torch.zeros(len(own.mask), dtype=torch.float64)
-                full[other.mask] = vector
-                there = unit(full[own.mask])
-                others.append(mean_of_largest([float(there @ b) for b in vectors]))
-        low = float(np.quantile(others, quantile)) if others else 0.0
-        low = min(low, high - 1e-3)
-        here = unit(z.double()[own.mask])
-        scores.append((mean_of_largest([float(here @ b) for b in vectors]) - low) / (high - low))
-    return scores
-
-
-@pytest.mark.parametrize("quantile", [0.25, 0.35, 0.5])
-def test_the_calibrated_vote_is_its_definition(quantile: float) -> None:
-    layers = (linear(20), linear(30), linear(30))
-    config = mlp(vote="calibrated", floor_quantile=quantile, ltm_per_class=7, stm_capacity=14, layers=layers)
-    learner = trained(config)
-    x, _ = examples(range(6), each=4, noise=0.6, seed=52)
-    answer = learner.predict(x, top=6)
-    compared = 0
-    for i, example in enumerate(x):
-        z = learner.network.run(learner.preprocessor(example[None]))[0]
-        scores = calibrated_scores(learner.ltm.classes, z, quantile)
-        order = sorted(range(6), key=lambda c: -scores[c])
-        names = [learner.labels.label(learner.ltm.classes[c].class_id) for c in order]
-        weights = np.exp((np.array(scores) - max(scores)) / 0.1)
-        shares = weights / weights.sum()
-        assert answer.labels[i] == names[0]
-        np.testing.assert_allclose(answer.top_share[i], shares[order], atol=1e-3)
-        compared += names == answer.top_labels[i]
-    assert compared >= 22  # two classes of nearly the same score may stand either way round
-
-
-def test_calibration_lets_a_class_under_few_units_compete() -> None:
-    """Under few units everything looks alike: a plain vote is drawn to that class, a calibrated one is not."""
-    entries: list[tuple[Label, list[list[float]], list[bool]]] = [
-        ("few units", [[1.0, 1.0, 0.0, 0.0], [1.0, 1.02, 0.0, 0.0], [1.02, 1.0, 0.0, 0.0]], [True, True, False, False]),
-        ("all units", [[1.0, 1.1, 3.0, 1.0], [1.0, 1.1, 1.0, 3.0], [1.0, 1.1, 3.0, 3.0]], [True] * 4),
-    ]
-    x = torch.tensor([[1.0, 1.1, 2.0, 2.0]])
-    assert by_hand(entries, 3).predict(x, 1, 0, True).labels == ["few units"]
-    assert by_hand(entries, 3, "calibrated").predict(x, 1, 0, True).labels == ["all units"]
-
-
-@pytest.mark.parametrize("vote", ["majority", "calibrated"])
-def test_shares_are_shares(vote: str) -> None:
-    learner = trained(mlp(vote=vote))
-    answer = learner.predict(QUESTIONS, top=6)
+def test_shares_are_shares(plain: Learner) -> None:
+    answer = plain.predict(QUESTIONS, top=6)
     np.testing.assert_allclose(answer.top_share.sum(1), 1.0, atol=1e-5)
     assert (answer.top_share >= 0).all() and (answer.share <= 1.0 + 1e-6).all()
 
 
 @pytest.mark.parametrize("each", [1, 2])
 def test_classes_with_very_few_memories_are_answered_for(each: int) -> None:
-    learner = trained(mlp(vote="calibrated", ltm_per_class=each, stm_capacity=4), each=6)
+    learner = trained(mlp(ltm_per_class=each, stm_capacity=4), each=6)
     answer = learner.predict(QUESTIONS, top=6)
     assert answer.novelty is not None
     for values in (answer.share, answer.distance, answer.novelty):

@@ -21,7 +21,8 @@ def test_the_place_that_pretrained_weights_came_from_may_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("architecture.density", 0.9), ("memory.stm_bits", 4), ("metric.floor", 0.7), ("seed", 9)]
+    ("setting", "value"),
+    [("architecture.density", 0.9), ("memory.stm_capacity", 4), ("metric.floor", 0.7), ("seed", 9)],
 )
 def test_what_a_learner_was_made_from_may_not_change(setting: str, value: object) -> None:
     learner = Learner(mlp())

@@ -116,7 +116,7 @@ def test_merged_classes_are_as_if_all_examples_had_been_of_one(
     merged.merge_classes(source, target)
     check_order(merged, single)
     assert merged.inspect().examples_per_class == single.inspect().examples_per_class
-    x, _ = examples(range(5), each=10, seed=90)
+    x, _ = examples(range(5), each=80, seed=90)
     answers = [learner.predict(x, novelty=False).labels for learner in (merged, single)]
     assert sum(a == b for a, b in zip(*answers, strict=True)) >= 0.95 * len(x)
     check_same(copy_of(merged), merged)
@@ -158,7 +158,7 @@ def test_memories_of_both_go_to_the_target_within_their_bounds() -> None:
     episodic = learner.knowledge.episodic
     assert len(episodic.correction_ids) == corrections
     representatives = next(c for c in episodic.classes if c.class_id == target)
-    assert len(representatives.features) <= learner.config.metric.representatives
+    assert len(representatives.features) <= learner.config.metric.representatives_of(4)
 
 
 def test_a_class_that_is_replayed_no_longer_takes_the_other_with_it() -> None:

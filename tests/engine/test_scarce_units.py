@@ -45,12 +45,3 @@ def test_a_learner_with_a_learned_metric_has_nothing_to_warn_of(caplog: pytest.L
     small = {"architecture.layers": [{"kind": "linear", "units": 8}] * 2, "training.min_steps": 2, "device": "cpu"}
     told = run(preset("default").with_options(small), 3, caplog)
     assert told[-1][0] == 0 and not any(warnings for _, warnings in told)
-
-
-def test_units_that_are_recruited_in_the_first_episode_only_are_not_counted() -> None:
-    learner = Learner(mlp(**SCARCE, recruit_before_cut="first-episode"))
-    learner.learn_episode(*examples((0, 1)))
-    seen = learner.inspect()
-    before_the_cut, *behind = (layer.states["idle"] for layer in seen.layers)
-    assert before_the_cut < min(behind)
-    assert seen.episodes_left == min(idle // (12 - idle) for idle in behind)

@@ -189,7 +189,7 @@ def test_examples_that_correct_nothing_count_at_once(config: LearnerConfig, shap
     assert learner.inspect().examples_per_class == {0: 30, 1: 55, 2: 25}
     assert learner.knowledge is not None
     held = {c.class_id: len(c.features) for c in learner.knowledge.episodic.classes}
-    assert held[learner.labels.find(2)] == 20
+    assert held[learner.labels.find(2)] == 25  # all of them: there are few classes
     assert right(learner, range(3), shape) >= 0.9
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,9 @@ SMALL_IMAGES = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server")).start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def address(server: Server) -> str:
-    return f"127.0.0.1:{server.port}"
+def address(shared: Server) -> str:
+    return shared.address
 
 
 def paint(folder: Path, colour: str, count: int, side: int = 12, first: int = 0) -> None:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.server.conftest import serve, shared
+from tests.server.conftest import serve
 
-__all__ = ["serve", "shared"]
+__all__ = ["serve"]

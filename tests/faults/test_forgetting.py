@@ -23,8 +23,6 @@ from tests.server.running import Server, answered, until
 FEATURES = 96
 INPUTS: dict[str, Any] = {
     "architecture__cut": "0",
-    "memory__stm_bits": "8",
-    "memory__stm_sparse": "false",
     "memory__stm_capacity": "60",
     "metric__random_features": "64",
 }
@@ -61,8 +59,7 @@ def files_with(data: Path, examples: np.ndarray[Any, Any], *learners: Learner) -
 def as_memories(learner: Learner, examples: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
     """Examples as episodic memory and as short-term memory hold them."""
     features = learner.preprocessor(torch.from_numpy(examples))
-    every = torch.ones(FEATURES, dtype=torch.bool)
-    return [features.half().numpy(), pack(features, 8, False, every).data.numpy().reshape(len(examples), FEATURES)]
+    return [features.half().numpy(), pack(features).codes.numpy()]
 
 
 def forget(server: Server, learner: str, label: str, delete: bool) -> learner_admin_pb2.ForgetClassResponse:

@@ -18,11 +18,13 @@ from sharp_server.config.model import DataConfig, ServerConfig, TrainerConfig
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
-from sharp_server.storage.data_folder import DataFolder, place
+from sharp_server.storage.data_folder import DataFolder, place, sha256_of
+from sharp_server.storage.objects import FolderObjects
 from sharp_server.storage.records import NewLearner, NewVersion, Published
 from sharp_server.storage.sqlite import schema
 from sharp_server.storage.sqlite.journal import Journal
 from sharp_server.storage.sqlite.storage import SqliteStorage
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.publisher import Publisher
 from tests.faults.opening import NEVER
 
@@ -70,14 +72,17 @@ def test_a_new_data_folder_is_durable_with_all_its_parents(calls: list[tuple[str
     assert {("flushed", name) for name in ("data", "where", "some", tmp_path.name)} <= set(calls)
 
 
-def test_the_row_comes_after_the_file_and_the_version_after_the_row(
-    calls: list[tuple[str, str]], tmp_path: Path
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_row_comes_after_the_file_and_its_object_and_the_version_after_the_row(
+    calls: list[tuple[str, str]], tmp_path: Path, shared: bool
 ) -> None:
     order: list[str] = []
 
     async def publish() -> None:
         config = ServerConfig(data=DataConfig(folder=str(tmp_path)), trainer=TrainerConfig(retry_seconds=NEVER))
         folder, storage, thread = DataFolder(tmp_path), SqliteStorage(tmp_path / "journal.db"), BackgroundThread()
+        objects = FolderObjects(tmp_path / "objects") if shared else None
+        files = VersionFiles(folder, storage, objects, thread)
         folder.acquire()
         await storage.open()
         settings = json.dumps(to_dict(LearnerConfig()))
@@ -87,6 +92,12 @@ def test_the_row_comes_after_the_file_and_the_version_after_the_row(
 
         def watch(statement: str) -> None:
             if statement.startswith("INSERT INTO snapshots"):
+                if objects is not None:
+                    (stored,) = objects.list(served.uid)
+                    draft, *folders = [name for what, name in calls[-3:] if what == "flushed"]
+                    assert draft.startswith(".draft-") and folders == [served.uid, "objects"]
+                    assert sha256_of(next(folder.of_learner(served.uid).glob("*.safetensors"))) == stored.sha256
+                    del calls[-3:]
                 flushed, renamed, folder_flushed = calls[-3:]
                 assert flushed[1].endswith(".tmp") and renamed[0] == "renamed" and folder_flushed[1] == served.uid
                 assert renamed[1] in statement or folder.snapshot(served.uid, renamed[1].split(".")[0]).exists()
@@ -100,7 +111,7 @@ def test_the_row_comes_after_the_file_and_the_version_after_the_row(
 
         storage._journal._connection.set_trace_callback(watch)
         teaching = Teaching(config.teaching, storage, thread, lambda teachable: taught())
-        await Publisher(config, folder, storage, thread, teaching).publish_changed(served, taught(), "restored", record)
+        await Publisher(config, files, storage, thread, teaching).publish_changed(served, taught(), "restored", record)
         order.append(f"version {served.model.version}")
         storage._journal._connection.set_trace_callback(None)
         await storage.close()

@@ -1,37 +1,20 @@
-"""A real browser, Debian's chromium, and what every page that is opened in it must keep to."""
+"""What every page that is opened in a real browser must keep to."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-"""The browser, if there is one: `make browser` installs it."""
 PICTURES = Path(__file__).parents[2] / "build" / "pictures"
 """Where a picture of each state is kept, to be looked at."""
 WIDE, NARROW = {"width": 1360, "height": 900}, {"width": 390, "height": 844}
 SECONDS = 60.0
-
-_FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
-
-
-@contextlib.contextmanager
-def chromium() -> Iterator[Browser]:
-    """The browser, without a window."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS, headless=True)
-        yield browser
-        browser.close()
 
 
 @contextlib.contextmanager

@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 from playwright.sync_api import Page
 
+from devtools.browser import CHROMIUM, chromium
 from sharp_cli.data import Part, load
-from tests.page.browser import CHROMIUM, NARROW, THREE, chromium, draw, opened
+from tests.page.browser import NARROW, THREE, draw, opened
 from tests.server.running import Server
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"

@@ -14,15 +14,14 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
+from devtools.browser import CHROMIUM, chromium
 from sharp_cli.data import LabelledData, Part, load
 from tests.page.browser import (
-    CHROMIUM,
     CROSS,
     NARROW,
     ONE,
     SECONDS,
     check_accessible,
-    chromium,
     draw,
     opened,
     picture,
@@ -49,11 +48,10 @@ def episodes() -> list[LabelledData]:
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory, episodes: list[LabelledData]) -> Iterator[Server]:
+def digits(shared: Server, episodes: list[LabelledData]) -> Server:
     """A server with a learner that knows six digits; stories that change it make one of their own."""
-    with Server(tmp_path_factory.mktemp("digits")).start() as server:
-        new_learner(server, "digits", *episodes[:3])
-        yield server
+    new_learner(shared, "digits", *episodes[:3])
+    return shared
 
 
 def learn(server: Server, name: str, episode: LabelledData) -> None:
@@ -64,9 +62,10 @@ def home(server: Server, path: str = "") -> str:
     return f"http://127.0.0.1:{server.http_port}/{path}"
 
 
-def new_learner(server: Server, name: str, *taught: LabelledData) -> str:
+def new_learner(server: Server, name: str, *taught: LabelledData, overrides: dict[str, str] | None = None) -> str:
     """A learner for one story; gives the address of its page."""
-    made = httpx.post(home(server, "api/learners"), json={"name": name, "overrides": FAST}, timeout=SECONDS)
+    content = {"name": name, "overrides": overrides or FAST}
+    made = httpx.post(home(server, "api/learners"), json=content, timeout=SECONDS)
     assert made.status_code == 201, made.text
     for episode in taught:
         learn(server, name, episode)
@@ -107,6 +106,25 @@ def test_digits_are_learned_while_somebody_watches(
         expect(page.locator(".classes tbody tr")).to_have_count(4)
         expect(page.locator(".heading .figure").nth(2)).to_contain_text("2")
         picture(page, "learned", whole=True)
+
+
+def test_an_episode_is_seen_being_learned_phase_by_phase(
+    browser: Browser, digits: Server, episodes: list[LabelledData]
+) -> None:
+    settings = {"training.phases": "3", "training.min_steps": "400"}
+    address = new_learner(digits, "phases", overrides=settings)
+    with opened(browser, address) as page:
+        teaching = threading.Thread(target=learn, args=(digits, "phases", episodes[0]))
+        teaching.start()
+        learning = card(page, "Learning now")
+        for phase in (1, 2, 3):
+            expect(learning).to_contain_text(f"Episode 1, phase {phase} of 3")
+            expect(learning.locator(".phase")).to_have_count(3)
+            expect(learning.locator(".phase").nth(phase - 1)).to_have_class(re.compile(r"\bnow\b"))
+            picture(page, f"phase-{phase}")
+        expect(page.locator(".layer").first).to_be_visible()  # units in training, while it learns
+        teaching.join()
+        expect(learning).to_contain_text("everything that came is known")
 
 
 def test_the_page_comes_back_by_itself_when_its_server_does(
@@ -240,6 +258,47 @@ def test_a_snapshot_is_made_downloaded_and_restored(
         page.get_by_role("dialog").get_by_role("button", name="Restore").click()
         expect(page.locator(".toast", has_text="Restored as version 3, 1 episode undone")).to_be_visible()
         expect(page.locator(".classes tbody tr")).to_have_count(2)
+
+
+def test_a_file_of_a_snapshot_is_imported(browser: Browser, digits: Server, tmp_path: Path) -> None:
+    file = tmp_path / "digits.safetensors"
+    file.write_bytes(digits.exported("digits")[1])
+    with opened(browser, home(digits)) as page:
+        page.get_by_role("button", name="Import a learner …").click()
+        page.get_by_label("File", exact=True).set_input_files(file)
+        page.get_by_label("Its name").fill("copy")
+        picture(page, "import")
+        check_accessible(page)
+        page.get_by_role("button", name="Import", exact=True).click()
+        expect(page.get_by_role("heading", name="copy")).to_be_visible()
+        expect(page.locator(".classes tbody tr")).to_have_count(6)
+        snapshots = card(page, "Snapshots")
+        snapshots.get_by_role("button", name="Import …").click()
+        page.get_by_label("File", exact=True).set_input_files(file)
+        page.get_by_label("Restore it at once").check()
+        page.get_by_role("button", name="Import", exact=True).click()
+        expect(page.locator(".toast", has_text="The file is restored as version 2")).to_be_visible()
+
+
+def test_one_class_is_found_among_many_with_long_names(browser: Browser, digits: Server) -> None:
+    names = [f"intent {i}: somethingverylongwithoutanyspaceinit that a customer asked for" for i in range(100)]
+    vectors = np.eye(100, 100, dtype=np.float32)
+    httpx.post(home(digits, "api/learners"), json={"name": "many", "label_kind": "text"}, timeout=SECONDS)
+    taught = {"vectors": vectors.tolist(), "labels": names, "request_id": "all"}
+    assert httpx.post(home(digits, "api/learners/many/teach"), json=taught, timeout=SECONDS).status_code == 200
+    for width in (390, 1360):
+        size = {"width": width, "height": 844}
+        with opened(browser, home(digits, "#/learners/many"), viewport=size) as page:
+            expect(page.locator(".classes tbody tr")).to_have_count(100)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.locator(".scroll.many").evaluate("element => element.clientHeight") < 700
+            picture(page, f"many-{width}", whole=True)
+            page.get_by_label("Find a class").fill("INTENT 42")
+            expect(page.locator(".classes tbody tr")).to_have_count(1)
+            page.get_by_label("Find a class").fill("")
+            page.get_by_label("Order of the classes").select_option("By name")
+            expect(page.locator(".classes tbody th").nth(2)).to_contain_text("intent 2:")
+            check_accessible(page)
 
 
 def test_everything_can_be_done_with_the_keyboard(browser: Browser, digits: Server) -> None:

@@ -28,10 +28,3 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     for server in servers:
         if server.running:
             server.kill()
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for the tests of a file; each uses learners of its own."""
-    with Server(tmp_path_factory.mktemp("server")).start() as server:
-        yield server

@@ -279,7 +279,7 @@ def refused(reason: str) -> Iterator[list[Failure]]:
     raise AssertionError(f"nothing failed, expected {reason}")
 
 
-def until(condition: Any, seconds: float = 30.0, what: str = "") -> Any:
+def until(condition: Any, seconds: float = SECONDS, what: str = "") -> Any:
     """Wait for a condition; returns its value."""
     deadline = time.monotonic() + seconds
     while True:

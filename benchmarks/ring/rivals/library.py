@@ -1,6 +1,7 @@
-"""Avalanche's strategies that go on training a network, as contestants: SGD, Joint, ER, DER, iCaRL, A-GEM, GDumb.
+"""Avalanche's strategies that go on training a network, as contestants: SGD, Joint, ER, DER, A-GEM, GDumb.
 
 Each is the library's own class with the paper's settings; this module only hands episodes over and asks for answers.
+iCaRL, which needs more, has a module of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from avalanche.benchmarks.scenarios.dataset_scenario import benchmark_from_datas
 from avalanche.benchmarks.utils.classification_dataset import _make_taskaware_tensor_classification_dataset
 from avalanche.core import SupervisedPlugin
 from avalanche.training.plugins import LRSchedulerPlugin
-from avalanche.training.supervised import AGEM, DER, GDumb, ICaRL, Naive, Replay
+from avalanche.training.supervised import AGEM, DER, GDumb, Naive, Replay
 from torch import Tensor, nn
 
 from benchmarks.ring.protocol import Inputs, Ints
@@ -44,8 +45,6 @@ class Strategy:
     """A contestant that is one of Avalanche's strategies."""
 
     method = ""
-    flat = False
-    """Whether examples are handed over as rows: Avalanche's iCaRL mirrors what has the shape of images."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -80,21 +79,15 @@ class Strategy:
         self.strategy.train(self.experience(x, y), num_workers=0)
 
     def experience(self, x: Inputs, y: Ints) -> Any:
-        """An episode as Avalanche has it, with the class order that its iCaRL asks for."""
+        """An episode as Avalanche has it."""
         dataset = _make_taskaware_tensor_classification_dataset(
             self.tensor(x), torch.from_numpy(y.copy()), task_labels=0
         )
-        benchmark = benchmark_from_datasets(train=[dataset])
-        benchmark.n_classes_per_exp = [len(episode) for episode in self.setup.sequence]
-        benchmark.classes_order = [class_id for episode in self.setup.sequence for class_id in episode]
-        experience = benchmark.train_stream[0]
-        experience.benchmark = benchmark
-        return experience
+        return benchmark_from_datasets(train=[dataset]).train_stream[0]
 
     def tensor(self, x: Inputs) -> Tensor:
         """Examples as the strategy gets them."""
-        tensor = self.scale(x)
-        return tensor.flatten(1) if self.flat else tensor
+        return self.scale(x)
 
     def predict(self, x: Inputs) -> Ints:
         """By the strategy's model."""
@@ -238,37 +231,3 @@ class Embedding(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """What its head would see."""
         return self.network.embed(x)
-
-
-class Icarl(Strategy):
-    """iCaRL. Grey images come as rows, so that the library does not average them with their mirror images."""
-
-    method = "icarl"
-
-    def make(self) -> Any:
-        """Of the library."""
-        self.flat = not self.setup.vectors and self.setup.shape[0] == 1
-        common = {name: value for name, value in self.common().items() if name != "model"}
-        return ICaRL(
-            feature_extractor=Embedding(self.network),
-            classifier=self.network.head,
-            memory_size=self.setup.memory,
-            buffer_transform=None,
-            fixed_memory=True,
-            **common,
-        )
-
-    def memory(self) -> list[Tensor]:
-        """The exemplars."""
-        (plugin,) = (p for p in self.strategy.plugins if hasattr(p, "x_memory"))
-        return list(plugin.x_memory)
-
-    def predict(self, x: Inputs) -> Ints:
-        """By the nearest mean of exemplars, among the classes that were seen: others have means of zero."""
-        (plugin,) = (p for p in self.strategy.plugins if hasattr(p, "x_memory"))
-        seen = torch.tensor(sorted({int(labels[0]) for labels in plugin.y_memory if labels}))
-        model = self.strategy.model.eval()
-        with torch.no_grad():
-            found = [seen[model(part)[:, seen].argmax(1)] for part in self.tensor(x).split(EVAL_BATCH)]
-        labels: Ints = torch.cat(found).numpy()
-        return labels

@@ -46,6 +46,7 @@ from .server import (
 from .snapshots import (
     DeletedSnapshot,
     ImportedSnapshot,
+    ImportedWeights,
     RestoredSnapshot,
     Snapshot,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "EpisodeStatistics",
     "ForgottenClass",
     "ImportedSnapshot",
+    "ImportedWeights",
     "LayerStatistics",
     "LearnerConfig",
     "LearnerInfo",

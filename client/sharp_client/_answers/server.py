@@ -60,6 +60,8 @@ class ServerLimits(Answer, message=server_pb2.Limits):
     """Automatic snapshots kept, per learner."""
     manual_snapshots: int = 0
     """Requested and imported snapshots, per learner."""
+    weights_bytes: int = 0
+    """Bytes of all weights that clients bring."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,3 +106,5 @@ class ServerStatus(Answer, message=admin_pb2.GetServerStatusResponse):
     """What was found damaged, newest first."""
     device: str = ""
     """Where it computes, as in "cpu"."""
+    object_store_failure: str = ""
+    """Why the object store could not be reached when it was last tried; empty: it could, or there is none."""

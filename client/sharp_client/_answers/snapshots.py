@@ -1,11 +1,11 @@
-"""Snapshots, and what restoring, importing and deleting them did."""
+"""Snapshots, what restoring, importing and deleting them did, and files of weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sharp.v1 import snapshot_pb2
+from sharp.v1 import snapshot_pb2, weights_pb2
 
 from .._labels import Label
 from .decoding import Answer
@@ -71,3 +71,13 @@ class ImportedSnapshot(Answer, message=snapshot_pb2.ImportSnapshotResponse):
     """The new version that holds it. 0: it was only stored."""
     created: bool = False
     """Whether the learner was created from it."""
+
+
+@dataclass(frozen=True, repr=False)
+class ImportedWeights(Answer, message=weights_pb2.ImportWeightsResponse):
+    """A file of weights is on the server."""
+
+    name: str = ""
+    """Its name there, which settings such as `weights` of a backbone take."""
+    stored: bool = False
+    """False: it was there before, and was not sent again."""

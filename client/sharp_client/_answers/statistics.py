@@ -66,4 +66,4 @@ class MemoryStatistics(Answer, message=statistics_pb2.MemoryStatistics):
     classes: int = 0
     """Classes in the LTM: what a prediction can answer."""
     stm_overhead_bytes: int = 0
-    """Bytes of the STM on top of `stm_bytes`, for scales and offsets."""
+    """Bytes of the STM on top of `stm_bytes`, for scales."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
-from sharp.v1 import episode_pb2, learner_admin_pb2, learner_pb2, parked_pb2, snapshot_pb2
+from sharp.v1 import episode_pb2, learner_admin_pb2, learner_pb2, parked_pb2, snapshot_pb2, weights_pb2
 
+from .._errors import SharpError
 from .._labels import decode_label, decode_labels, encode_labels
 from .._reasons import (
     ChecksumMismatchError,
@@ -18,6 +20,7 @@ from .._reasons import (
     SnapshotMalformedError,
     SnapshotNotFoundError,
     UnexpectedMessageError,
+    WeightsMalformedError,
 )
 from ._learner import Episode, FakeLearner
 from ._refusals import refuse
@@ -31,6 +34,8 @@ class AdminMethods(VersionMethods):
     """What an operator can do."""
 
     learners: dict[str, FakeLearner]
+    weights: dict[str, bytes]
+    """Files that were imported, by the names that the answers gave them."""
 
     def find(self, name: str) -> FakeLearner:
         """Find a learner by name."""
@@ -143,15 +148,7 @@ class AdminMethods(VersionMethods):
     def do_ImportSnapshot(
         self, requests: list[snapshot_pb2.ImportSnapshotRequest]
     ) -> snapshot_pb2.ImportSnapshotResponse:
-        if not requests or not requests[0].HasField("header") or any(part.HasField("header") for part in requests[1:]):
-            raise refuse(UnexpectedMessageError, "the header comes first", expected="header", found="chunk")
-        header, data = requests[0].header, b"".join(part.chunk for part in requests[1:])
-        if len(data) != header.size_bytes:
-            raise refuse(SnapshotMalformedError, "the size is not the announced one", defect="size")
-        found = hashlib.sha256(data)
-        if header.sha256 and found.digest() != header.sha256:
-            expected = header.sha256.hex()
-            raise refuse(ChecksumMismatchError, "not the announced SHA-256", expected=expected, found=found.hexdigest())
+        header, data = _file(requests, SnapshotMalformedError)
         FakeLearner.read(data)
         created = header.learner not in self.learners
         learner = self.create(header.learner, learner_pb2.LearnerConfig()) if created else self.find(header.learner)
@@ -163,6 +160,13 @@ class AdminMethods(VersionMethods):
             model_version=learner.model_version if created or header.restore else 0,
             created=created,
         )
+
+    def do_ImportWeights(self, requests: list[weights_pb2.ImportWeightsRequest]) -> weights_pb2.ImportWeightsResponse:
+        header, data = _file(requests, WeightsMalformedError)
+        name = header.sha256.hex() + (".safetensors" if data[8:9] == b"{" else ".pth")
+        stored = name not in self.weights
+        self.weights[name] = data
+        return weights_pb2.ImportWeightsResponse(name=name, stored=stored)
 
     def _parked(self, name: str, number: int) -> Episode:
         learner = self.find(name)
@@ -192,3 +196,17 @@ class AdminMethods(VersionMethods):
         event = episode_pb2.EpisodeEvent(episode=episode.number, discarded=discarded)
         self.find(request.learner).record(episode, [event])
         return parked_pb2.DiscardParkedEpisodeResponse(examples=len(episode.y))
+
+
+def _file(requests: list[Any], malformed: type[SharpError]) -> tuple[Any, bytes]:
+    """The header and the bytes of a file that was sent, if they belong together."""
+    if not requests or not requests[0].HasField("header") or any(part.HasField("header") for part in requests[1:]):
+        raise refuse(UnexpectedMessageError, "the header comes first", expected="header", found="chunk")
+    header, data = requests[0].header, b"".join(part.chunk for part in requests[1:])
+    if len(data) != header.size_bytes:
+        raise refuse(malformed, "the size is not the announced one", defect="size")
+    found = hashlib.sha256(data)
+    if header.sha256 and found.digest() != header.sha256:
+        expected = header.sha256.hex()
+        raise refuse(ChecksumMismatchError, "not the announced SHA-256", expected=expected, found=found.hexdigest())
+    return header, data

@@ -37,6 +37,7 @@ class FakeServer(AdminMethods):
     def __init__(self, *, message_bytes_limit: int = 4 * 2**20, batch_examples_limit: int = 1024) -> None:
         self.message_bytes_limit, self.batch_examples_limit = message_bytes_limit, batch_examples_limit
         self.learners: dict[str, FakeLearner] = {}
+        self.weights: dict[str, bytes] = {}
         self.calls: list[tuple[str, Any]] = []
         """Every request received, with its method."""
         self.stopping = False

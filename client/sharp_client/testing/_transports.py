@@ -42,7 +42,7 @@ class FakeTransport:
         """Many requests, one answer."""
         return copy(self._server.client_stream(method, [copy(request) for request in requests]))
 
-    def stream(self, method: str, requests: Any, timeout: float | None) -> FakeMessageStream:
+    def stream(self, method: str, requests: Any, timeout: float | None, learner: str = "") -> FakeMessageStream:
         """Many answers."""
         return FakeMessageStream(self._server, method, requests)
 
@@ -88,7 +88,7 @@ class AsyncFakeTransport:
         """Many requests, one answer."""
         return copy(self._server.client_stream(method, [copy(request) async for request in requests]))
 
-    def stream(self, method: str, requests: Any, timeout: float | None) -> AsyncFakeMessageStream:
+    def stream(self, method: str, requests: Any, timeout: float | None, learner: str = "") -> AsyncFakeMessageStream:
         """Many answers."""
         return AsyncFakeMessageStream(self._server, method, requests)
 

@@ -53,6 +53,7 @@ class GetServerStatusResponse(_message.Message):
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     CORRUPTION_EVENTS_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
+    OBJECT_STORE_FAILURE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the server's software, as in "1.4.0"."""
     state: _server_pb2.ServerState.ValueType
@@ -65,6 +66,10 @@ class GetServerStatusResponse(_message.Message):
     """Bytes that are free on its disk."""
     device: _builtins.str
     """Where predictions are computed, e.g. "cpu" or "cuda:0"."""
+    object_store_failure: _builtins.str
+    """Why the object store could not be reached when it was last tried; versions wait for it. Empty: it could, or the
+    server has none.
+    """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it was started."""
@@ -94,10 +99,11 @@ class GetServerStatusResponse(_message.Message):
         free_bytes: _builtins.int = ...,
         corruption_events: _abc.Iterable[_server_pb2.CorruptionEvent] | None = ...,
         device: _builtins.str = ...,
+        object_store_failure: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "start_time", b"start_time", "trainer", b"trainer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["corruption_events", b"corruption_events", "data_bytes", b"data_bytes", "device", b"device", "free_bytes", b"free_bytes", "learners", b"learners", "limits", b"limits", "start_time", b"start_time", "state", b"state", "trainer", b"trainer", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["corruption_events", b"corruption_events", "data_bytes", b"data_bytes", "device", b"device", "free_bytes", b"free_bytes", "learners", b"learners", "limits", b"limits", "object_store_failure", b"object_store_failure", "start_time", b"start_time", "state", b"state", "trainer", b"trainer", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,6 +9,7 @@ from sharp.v1 import learner_admin_pb2 as sharp_dot_v1_dot_learner__admin__pb2
 from sharp.v1 import parked_pb2 as sharp_dot_v1_dot_parked__pb2
 from sharp.v1 import quality_pb2 as sharp_dot_v1_dot_quality__pb2
 from sharp.v1 import snapshot_pb2 as sharp_dot_v1_dot_snapshot__pb2
+from sharp.v1 import weights_pb2 as sharp_dot_v1_dot_weights__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -59,6 +60,10 @@ class AdminStub:
     UNAUTHENTICATED TOKEN_INVALID
     PERMISSION_DENIED ROLE_MISSING
     UNAVAILABLE SERVER_NOT_READY
+    UNAVAILABLE NOT_OWNER
+    UNAVAILABLE OWNER_UNREACHABLE
+    UNAVAILABLE STORE_UNAVAILABLE
+    UNAVAILABLE OBJECT_STORE_UNAVAILABLE
     INTERNAL INTERNAL_ERROR
     """
 
@@ -148,6 +153,11 @@ class AdminStub:
                 request_serializer=sharp_dot_v1_dot_snapshot__pb2.ImportSnapshotRequest.SerializeToString,
                 response_deserializer=sharp_dot_v1_dot_snapshot__pb2.ImportSnapshotResponse.FromString,
                 _registered_method=True)
+        self.ImportWeights = channel.stream_unary(
+                '/sharp.v1.Admin/ImportWeights',
+                request_serializer=sharp_dot_v1_dot_weights__pb2.ImportWeightsRequest.SerializeToString,
+                response_deserializer=sharp_dot_v1_dot_weights__pb2.ImportWeightsResponse.FromString,
+                _registered_method=True)
         self.ListParkedEpisodes = channel.unary_unary(
                 '/sharp.v1.Admin/ListParkedEpisodes',
                 request_serializer=sharp_dot_v1_dot_parked__pb2.ListParkedEpisodesRequest.SerializeToString,
@@ -199,6 +209,10 @@ class AdminServicer:
     UNAUTHENTICATED TOKEN_INVALID
     PERMISSION_DENIED ROLE_MISSING
     UNAVAILABLE SERVER_NOT_READY
+    UNAVAILABLE NOT_OWNER
+    UNAVAILABLE OWNER_UNREACHABLE
+    UNAVAILABLE STORE_UNAVAILABLE
+    UNAVAILABLE OBJECT_STORE_UNAVAILABLE
     INTERNAL INTERNAL_ERROR
     """
 
@@ -457,6 +471,23 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ImportWeights(self, request_iterator, context):
+        """Takes in a file of weights for the pretrained front of learners: a header, then the bytes of the file in order,
+        then the client closes its side. It holds plain tensors, as safetensors or as torch.save writes a state dict;
+        nothing else is read from it. It is stored whole or not at all, under its SHA-256, and stays until an operator
+        deletes it. Idempotent: a file that is there already is not asked for again, and the answer comes after the header.
+
+        Errors:
+        INVALID_ARGUMENT FIELD_INVALID: see the fields.
+        INVALID_ARGUMENT UNEXPECTED_MESSAGE: the first message is not the header, or a later one is.
+        INVALID_ARGUMENT WEIGHTS_MALFORMED: not a file of plain tensors, or not of the announced size.
+        INVALID_ARGUMENT CHECKSUM_MISMATCH: not the file that was announced.
+        RESOURCE_EXHAUSTED WEIGHTS_TOO_LARGE, DISK_FULL, TOO_MANY_STREAMS: a limit of the server.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListParkedEpisodes(self, request, context):
         """Lists the episodes of a learner that could not be learned, by number, a page at a time. No side effects,
         idempotent.
@@ -588,6 +619,11 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=sharp_dot_v1_dot_snapshot__pb2.ImportSnapshotRequest.FromString,
                     response_serializer=sharp_dot_v1_dot_snapshot__pb2.ImportSnapshotResponse.SerializeToString,
             ),
+            'ImportWeights': grpc.stream_unary_rpc_method_handler(
+                    servicer.ImportWeights,
+                    request_deserializer=sharp_dot_v1_dot_weights__pb2.ImportWeightsRequest.FromString,
+                    response_serializer=sharp_dot_v1_dot_weights__pb2.ImportWeightsResponse.SerializeToString,
+            ),
             'ListParkedEpisodes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListParkedEpisodes,
                     request_deserializer=sharp_dot_v1_dot_parked__pb2.ListParkedEpisodesRequest.FromString,
@@ -645,6 +681,10 @@ class Admin:
     UNAUTHENTICATED TOKEN_INVALID
     PERMISSION_DENIED ROLE_MISSING
     UNAVAILABLE SERVER_NOT_READY
+    UNAVAILABLE NOT_OWNER
+    UNAVAILABLE OWNER_UNREACHABLE
+    UNAVAILABLE STORE_UNAVAILABLE
+    UNAVAILABLE OBJECT_STORE_UNAVAILABLE
     INTERNAL INTERNAL_ERROR
     """
 
@@ -1070,6 +1110,33 @@ class Admin:
             '/sharp.v1.Admin/ImportSnapshot',
             sharp_dot_v1_dot_snapshot__pb2.ImportSnapshotRequest.SerializeToString,
             sharp_dot_v1_dot_snapshot__pb2.ImportSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportWeights(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/sharp.v1.Admin/ImportWeights',
+            sharp_dot_v1_dot_weights__pb2.ImportWeightsRequest.SerializeToString,
+            sharp_dot_v1_dot_weights__pb2.ImportWeightsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,6 +11,7 @@ from sharp.v1 import learner_admin_pb2 as _learner_admin_pb2
 from sharp.v1 import parked_pb2 as _parked_pb2
 from sharp.v1 import quality_pb2 as _quality_pb2
 from sharp.v1 import snapshot_pb2 as _snapshot_pb2
+from sharp.v1 import weights_pb2 as _weights_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -60,6 +61,10 @@ class AdminStub:
       UNAUTHENTICATED TOKEN_INVALID
       PERMISSION_DENIED ROLE_MISSING
       UNAVAILABLE SERVER_NOT_READY
+      UNAVAILABLE NOT_OWNER
+      UNAVAILABLE OWNER_UNREACHABLE
+      UNAVAILABLE STORE_UNAVAILABLE
+      UNAVAILABLE OBJECT_STORE_UNAVAILABLE
       INTERNAL INTERNAL_ERROR
     """
 
@@ -258,6 +263,19 @@ class AdminStub:
       RESOURCE_EXHAUSTED SNAPSHOT_TOO_LARGE, TOO_MANY_SNAPSHOTS, TOO_MANY_LEARNERS, TOO_MANY_CLASSES, DISK_FULL,
         TOO_MANY_STREAMS: a limit of the server.
     """
+    ImportWeights: _grpc.StreamUnaryMultiCallable[_weights_pb2.ImportWeightsRequest, _weights_pb2.ImportWeightsResponse]
+    """Takes in a file of weights for the pretrained front of learners: a header, then the bytes of the file in order,
+    then the client closes its side. It holds plain tensors, as safetensors or as torch.save writes a state dict;
+    nothing else is read from it. It is stored whole or not at all, under its SHA-256, and stays until an operator
+    deletes it. Idempotent: a file that is there already is not asked for again, and the answer comes after the header.
+
+    Errors:
+      INVALID_ARGUMENT FIELD_INVALID: see the fields.
+      INVALID_ARGUMENT UNEXPECTED_MESSAGE: the first message is not the header, or a later one is.
+      INVALID_ARGUMENT WEIGHTS_MALFORMED: not a file of plain tensors, or not of the announced size.
+      INVALID_ARGUMENT CHECKSUM_MISMATCH: not the file that was announced.
+      RESOURCE_EXHAUSTED WEIGHTS_TOO_LARGE, DISK_FULL, TOO_MANY_STREAMS: a limit of the server.
+    """
     ListParkedEpisodes: _grpc.UnaryUnaryMultiCallable[_parked_pb2.ListParkedEpisodesRequest, _parked_pb2.ListParkedEpisodesResponse]
     """Lists the episodes of a learner that could not be learned, by number, a page at a time. No side effects,
     idempotent.
@@ -321,6 +339,10 @@ class AdminAsyncStub(AdminStub):
       UNAUTHENTICATED TOKEN_INVALID
       PERMISSION_DENIED ROLE_MISSING
       UNAVAILABLE SERVER_NOT_READY
+      UNAVAILABLE NOT_OWNER
+      UNAVAILABLE OWNER_UNREACHABLE
+      UNAVAILABLE STORE_UNAVAILABLE
+      UNAVAILABLE OBJECT_STORE_UNAVAILABLE
       INTERNAL INTERNAL_ERROR
     """
 
@@ -516,6 +538,19 @@ class AdminAsyncStub(AdminStub):
       RESOURCE_EXHAUSTED SNAPSHOT_TOO_LARGE, TOO_MANY_SNAPSHOTS, TOO_MANY_LEARNERS, TOO_MANY_CLASSES, DISK_FULL,
         TOO_MANY_STREAMS: a limit of the server.
     """
+    ImportWeights: _aio.StreamUnaryMultiCallable[_weights_pb2.ImportWeightsRequest, _weights_pb2.ImportWeightsResponse]  # type: ignore[assignment]
+    """Takes in a file of weights for the pretrained front of learners: a header, then the bytes of the file in order,
+    then the client closes its side. It holds plain tensors, as safetensors or as torch.save writes a state dict;
+    nothing else is read from it. It is stored whole or not at all, under its SHA-256, and stays until an operator
+    deletes it. Idempotent: a file that is there already is not asked for again, and the answer comes after the header.
+
+    Errors:
+      INVALID_ARGUMENT FIELD_INVALID: see the fields.
+      INVALID_ARGUMENT UNEXPECTED_MESSAGE: the first message is not the header, or a later one is.
+      INVALID_ARGUMENT WEIGHTS_MALFORMED: not a file of plain tensors, or not of the announced size.
+      INVALID_ARGUMENT CHECKSUM_MISMATCH: not the file that was announced.
+      RESOURCE_EXHAUSTED WEIGHTS_TOO_LARGE, DISK_FULL, TOO_MANY_STREAMS: a limit of the server.
+    """
     ListParkedEpisodes: _aio.UnaryUnaryMultiCallable[_parked_pb2.ListParkedEpisodesRequest, _parked_pb2.ListParkedEpisodesResponse]  # type: ignore[assignment]
     """Lists the episodes of a learner that could not be learned, by number, a page at a time. No side effects,
     idempotent.
@@ -578,6 +613,10 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
       UNAUTHENTICATED TOKEN_INVALID
       PERMISSION_DENIED ROLE_MISSING
       UNAVAILABLE SERVER_NOT_READY
+      UNAVAILABLE NOT_OWNER
+      UNAVAILABLE OWNER_UNREACHABLE
+      UNAVAILABLE STORE_UNAVAILABLE
+      UNAVAILABLE OBJECT_STORE_UNAVAILABLE
       INTERNAL INTERNAL_ERROR
     """
 
@@ -866,6 +905,25 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
           ABORTED LEARNER_BUSY: another call is changing the learner; try again.
           RESOURCE_EXHAUSTED SNAPSHOT_TOO_LARGE, TOO_MANY_SNAPSHOTS, TOO_MANY_LEARNERS, TOO_MANY_CLASSES, DISK_FULL,
             TOO_MANY_STREAMS: a limit of the server.
+        """
+
+    @_abc_1.abstractmethod
+    def ImportWeights(
+        self,
+        request_iterator: _MaybeAsyncIterator[_weights_pb2.ImportWeightsRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_weights_pb2.ImportWeightsResponse, _abc.Awaitable[_weights_pb2.ImportWeightsResponse]]:
+        """Takes in a file of weights for the pretrained front of learners: a header, then the bytes of the file in order,
+        then the client closes its side. It holds plain tensors, as safetensors or as torch.save writes a state dict;
+        nothing else is read from it. It is stored whole or not at all, under its SHA-256, and stays until an operator
+        deletes it. Idempotent: a file that is there already is not asked for again, and the answer comes after the header.
+
+        Errors:
+          INVALID_ARGUMENT FIELD_INVALID: see the fields.
+          INVALID_ARGUMENT UNEXPECTED_MESSAGE: the first message is not the header, or a later one is.
+          INVALID_ARGUMENT WEIGHTS_MALFORMED: not a file of plain tensors, or not of the announced size.
+          INVALID_ARGUMENT CHECKSUM_MISMATCH: not the file that was announced.
+          RESOURCE_EXHAUSTED WEIGHTS_TOO_LARGE, DISK_FULL, TOO_MANY_STREAMS: a limit of the server.
         """
 
     @_abc_1.abstractmethod

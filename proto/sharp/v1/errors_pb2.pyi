@@ -99,6 +99,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Float images with values that no scaled picture has: pixels of 0 to 255 go as UINT8, or divided by 255.
     {example: index of the first such example, lowest, highest}
     """
+    WEIGHTS_MALFORMED: _ErrorReason.ValueType  # 37
+    """What was offered as weights is no file of plain tensors, or not a whole one. {defect}"""
     NOTHING_LEARNED: _ErrorReason.ValueType  # 40
     """The learner knows no class yet, or no longer, so there is nothing to predict or to save."""
     BACKBONE_NEEDED: _ErrorReason.ValueType  # 41
@@ -155,6 +157,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The learner has as many snapshots of this kind as it may keep: delete one first. {limit}"""
     SNAPSHOT_TOO_LARGE: _ErrorReason.ValueType  # 70
     """The file offered as a snapshot is larger than is accepted. {bytes, limit}"""
+    WEIGHTS_TOO_LARGE: _ErrorReason.ValueType  # 71
+    """The file of weights does not fit into what the server keeps of such files. {bytes, limit}"""
     VERSION_NOT_REACHED: _ErrorReason.ValueType  # 80
     """The wanted model version was not reached before the deadline. {wanted, serving}"""
     SERVER_NOT_READY: _ErrorReason.ValueType  # 81
@@ -167,6 +171,20 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A fault of the server. {incident: finds the place in its log}"""
     EXAMPLES_NOT_REACHED: _ErrorReason.ValueType  # 85
     """The wanted number of examples was not known before the deadline. {wanted, known}"""
+    NOT_OWNER: _ErrorReason.ValueType  # 86
+    """Only in a cluster: the server that was asked does not own the learner (any more), and wrote nothing. Repeat the
+    call; a Learn stream continues after its last durable number. {owner: the address of the one that does, if known}
+    """
+    OWNER_UNREACHABLE: _ErrorReason.ValueType  # 87
+    """Only in a cluster: no server owns the learner right now, or the one that does can't be reached. {owner}"""
+    STORE_UNAVAILABLE: _ErrorReason.ValueType  # 88
+    """The database that holds the journal can't be reached. Repeat the call; a Learn stream continues after its last
+    durable number.
+    """
+    OBJECT_STORE_UNAVAILABLE: _ErrorReason.ValueType  # 89
+    """The object store, which must have a version before it counts, can't be reached. Nothing was changed, unless the
+    message says so: then repeating the call does the rest.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed. In braces: the keys of ErrorInfo.metadata besides "learner", which is there where one was named."""
@@ -233,6 +251,8 @@ VALUES_OUT_OF_RANGE: ErrorReason.ValueType  # 36
 """Float images with values that no scaled picture has: pixels of 0 to 255 go as UINT8, or divided by 255.
 {example: index of the first such example, lowest, highest}
 """
+WEIGHTS_MALFORMED: ErrorReason.ValueType  # 37
+"""What was offered as weights is no file of plain tensors, or not a whole one. {defect}"""
 NOTHING_LEARNED: ErrorReason.ValueType  # 40
 """The learner knows no class yet, or no longer, so there is nothing to predict or to save."""
 BACKBONE_NEEDED: ErrorReason.ValueType  # 41
@@ -289,6 +309,8 @@ TOO_MANY_SNAPSHOTS: ErrorReason.ValueType  # 69
 """The learner has as many snapshots of this kind as it may keep: delete one first. {limit}"""
 SNAPSHOT_TOO_LARGE: ErrorReason.ValueType  # 70
 """The file offered as a snapshot is larger than is accepted. {bytes, limit}"""
+WEIGHTS_TOO_LARGE: ErrorReason.ValueType  # 71
+"""The file of weights does not fit into what the server keeps of such files. {bytes, limit}"""
 VERSION_NOT_REACHED: ErrorReason.ValueType  # 80
 """The wanted model version was not reached before the deadline. {wanted, serving}"""
 SERVER_NOT_READY: ErrorReason.ValueType  # 81
@@ -301,6 +323,20 @@ INTERNAL_ERROR: ErrorReason.ValueType  # 84
 """A fault of the server. {incident: finds the place in its log}"""
 EXAMPLES_NOT_REACHED: ErrorReason.ValueType  # 85
 """The wanted number of examples was not known before the deadline. {wanted, known}"""
+NOT_OWNER: ErrorReason.ValueType  # 86
+"""Only in a cluster: the server that was asked does not own the learner (any more), and wrote nothing. Repeat the
+call; a Learn stream continues after its last durable number. {owner: the address of the one that does, if known}
+"""
+OWNER_UNREACHABLE: ErrorReason.ValueType  # 87
+"""Only in a cluster: no server owns the learner right now, or the one that does can't be reached. {owner}"""
+STORE_UNAVAILABLE: ErrorReason.ValueType  # 88
+"""The database that holds the journal can't be reached. Repeat the call; a Learn stream continues after its last
+durable number.
+"""
+OBJECT_STORE_UNAVAILABLE: ErrorReason.ValueType  # 89
+"""The object store, which must have a version before it counts, can't be reached. Nothing was changed, unless the
+message says so: then repeating the call does the rest.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

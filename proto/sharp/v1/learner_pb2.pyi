@@ -106,8 +106,8 @@ class LearnerConfig(_message.Message):
     @_builtins.property
     def overrides(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Single settings on top of the preset: "section.key" to a value in JSON, as in {"training.phases": "12",
-        "architecture.density": "0.4", "memory.stm_choice": "herding"}. What is not JSON is read as a text, so that
-        herding needs no quotation marks of its own. The keys are those of Learner.settings, but for "device" and
+        "architecture.density": "0.4", "training.selection": "covered"}. What is not JSON is read as a text, so that
+        covered needs no quotation marks of its own. The keys are those of Learner.settings, but for "device" and
         "stream.boundaries", and for "seed" and "architecture.input_shape", which are fields here. A setting that names a
         file takes the name of a file in the server's folder of weights, never a path. An unknown key, one that is not
         taken, or a value of the wrong type or range: INVALID_ARGUMENT CONFIG_INVALID. At most 100 entries.

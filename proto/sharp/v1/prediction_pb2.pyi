@@ -108,9 +108,7 @@ class PredictResponse(_message.Message):
     """The learner that answered, where the request names none. Empty: the one of the request."""
     @_builtins.property
     def labels(self) -> _label_pb2.Labels:
-        """The label of each example: the class that won the vote of the memories; of a tie, the one with the nearest memory.
-        How memories vote is a setting of the learner, "prediction.vote".
-        """
+        """The label of each example: the class that won the vote of the memories; of a tie, the one with the nearest memory."""
 
     @_builtins.property
     def vote_shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:

@@ -114,6 +114,7 @@ class Limits(_message.Message):
     SNAPSHOT_BYTES_FIELD_NUMBER: _builtins.int
     AUTOMATIC_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     MANUAL_SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    WEIGHTS_BYTES_FIELD_NUMBER: _builtins.int
     message_bytes: _builtins.int
     """Bytes of one message."""
     batch_examples: _builtins.int
@@ -140,6 +141,8 @@ class Limits(_message.Message):
     """Automatic snapshots kept, per learner. Older ones are deleted without an error."""
     manual_snapshots: _builtins.int
     """Requested and imported snapshots, per learner."""
+    weights_bytes: _builtins.int
+    """Bytes of all weights that clients bring with ImportWeights."""
     def __init__(
         self,
         *,
@@ -156,10 +159,11 @@ class Limits(_message.Message):
         snapshot_bytes: _builtins.int = ...,
         automatic_snapshots: _builtins.int = ...,
         manual_snapshots: _builtins.int = ...,
+        weights_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic_snapshots", b"automatic_snapshots", "batch_examples", b"batch_examples", "classes", b"classes", "image_pixels", b"image_pixels", "learners", b"learners", "manual_snapshots", b"manual_snapshots", "message_bytes", b"message_bytes", "nearest_memories", b"nearest_memories", "prediction_queue", b"prediction_queue", "snapshot_bytes", b"snapshot_bytes", "streams", b"streams", "top_k", b"top_k", "unlearned_bytes", b"unlearned_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic_snapshots", b"automatic_snapshots", "batch_examples", b"batch_examples", "classes", b"classes", "image_pixels", b"image_pixels", "learners", b"learners", "manual_snapshots", b"manual_snapshots", "message_bytes", b"message_bytes", "nearest_memories", b"nearest_memories", "prediction_queue", b"prediction_queue", "snapshot_bytes", b"snapshot_bytes", "streams", b"streams", "top_k", b"top_k", "unlearned_bytes", b"unlearned_bytes", "weights_bytes", b"weights_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

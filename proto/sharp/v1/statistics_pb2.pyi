@@ -146,7 +146,7 @@ class MemoryStatistics(_message.Message):
     classes: _builtins.int
     """Classes that the long-term memory holds: what a prediction can answer."""
     stm_overhead_bytes: _builtins.int
-    """Bytes that the short-term memory takes on top of `stm_bytes`, for the scales and offsets of the packed values."""
+    """Bytes that the short-term memory takes on top of `stm_bytes`, for the scales of the packed values."""
     def __init__(
         self,
         *,

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
-from sharp.v1 import admin_pb2, admin_pb2_grpc, quality_pb2
+from sharp.v1 import admin_pb2, admin_pb2_grpc, learner_pb2, quality_pb2, weights_pb2
 from sharp.v1 import class_admin_pb2 as classes_pb
 from sharp.v1 import learner_admin_pb2 as pb
 from sharp.v1 import parked_pb2 as parked_pb
 from sharp.v1 import snapshot_pb2 as snap
 from sharp_server.api.decode import label_of
+from sharp_server.api.incoming_file import incoming_file
 from sharp_server.api.messages import (
     learner_message,
     parked_episode_message,
@@ -42,10 +41,15 @@ from sharp_server.learners.relabelling import ClassRelabelling
 from sharp_server.learners.restoring import Restoring
 from sharp_server.learners.snapshots import Snapshots
 from sharp_server.learners.versions import Versions
+from sharp_server.learners.weights import Weights
 from sharp_server.runtime.server_state import ServerState
 
 _MOST_EVENTS = 1000
 _QUIET_SECONDS = 30.0
+
+
+LearnersElsewhere = Callable[[Mapping[str, str | bytes]], Awaitable[Mapping[str, learner_pb2.Learner]]]
+"""In a cluster: the learners of other servers by name, for a call with these metadata."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Operations:
     versions: Versions
     snapshots: Snapshots
     importing: Importing
+    weights: Weights
     parked: ParkedEpisodes
 
 
@@ -70,6 +75,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> None:
         self._limits, self._state, self._registry = limits, state, registry
         self._do, self._server_status = operations, status
+        self._elsewhere: LearnersElsewhere | None = None
+
+    def list_also(self, elsewhere: LearnersElsewhere) -> None:
+        """In a cluster: list the learners of other servers too."""
+        self._elsewhere = elsewhere
 
     # ---- learners ---------------------------------------------------------------------------------------------------
 
@@ -85,12 +95,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     async def ListLearners(self, request: pb.ListLearnersRequest, context: Any) -> pb.ListLearnersResponse:  # noqa: N802
         """List the learners by name."""
-        learners = sorted(self._registry, key=lambda served: served.name)
-        chosen, token = page(learners, lambda served: served.name, "learners", request.page_size, request.page_token)
-        return pb.ListLearnersResponse(
-            learners=[learner_message(served, self._limits.unlearned_bytes, whole=False) for served in chosen],
-            next_page_token=token,
+        elsewhere = {} if self._elsewhere is None else await self._elsewhere(dict(context.invocation_metadata() or ()))
+        learners, token = list_learners(
+            self._registry, elsewhere, self._limits.unlearned_bytes, request.page_size, request.page_token
         )
+        return pb.ListLearnersResponse(learners=learners, next_page_token=token)
 
     async def DeleteLearner(self, request: pb.DeleteLearnerRequest, context: Any) -> pb.DeleteLearnerResponse:  # noqa: N802
         """Delete a learner with all it has."""
@@ -114,7 +123,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             while True:
                 happened = mailbox.take()
                 if served.deleted:
-                    raise RpcError("LEARNER_NOT_FOUND", "the learner was deleted", learner=request.name)
+                    raise served.farewell
                 if self._state.stopping:
                     raise RpcError("SERVER_NOT_READY", "the server is stopping")
                 status = status_message(served, self._limits.unlearned_bytes)
@@ -252,31 +261,18 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     async def ImportSnapshot(self, request_iterator: Any, context: Any) -> snap.ImportSnapshotResponse:  # noqa: N802
         """Take in the file of a snapshot."""
-        first = await self._state.unless_stopping(context.read())
-        kind = None if first is grpc.aio.EOF else first.WhichOneof("part")
-        if kind != "header":
-            message = "the first message must be the header"
-            raise RpcError("UNEXPECTED_MESSAGE", message, expected="header", found=kind or "nothing")
-
-        async def chunks() -> bytes | None:
-            message = await context.read()
-            if message is grpc.aio.EOF:
-                return None
-            found = message.WhichOneof("part")
-            if found == "header":
-                text = "a header can only be the first message"
-                raise RpcError("UNEXPECTED_MESSAGE", text, expected="chunk", found="header")
-            if found is None or not message.chunk:
-                raise RpcError("FIELD_INVALID", "an empty part", fields=("chunk",), field="chunk")
-            chunk: bytes = message.chunk
-            return chunk
-
-        header = first.header
+        header, chunks = await incoming_file(context, self._state)
         offer = Offer(header.learner, header.size_bytes, header.sha256, header.note, header.restore)
         done = await self._do.importing.take_in(offer, chunks)
         return snap.ImportSnapshotResponse(
             snapshot=snapshot_message(done.snapshot, done.served.name), model_version=done.version, created=done.created
         )
+
+    async def ImportWeights(self, request_iterator: Any, context: Any) -> weights_pb2.ImportWeightsResponse:  # noqa: N802
+        """Take in a file of weights."""
+        header, chunks = await incoming_file(context, self._state)
+        done = await self._do.weights.take_in(header.size_bytes, header.sha256, chunks)
+        return weights_pb2.ImportWeightsResponse(name=done.name, stored=done.stored)
 
     # ---- parked episodes --------------------------------------------------------------------------------------------
 
@@ -315,6 +311,19 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.GetServerStatusResponse:
         """Tell how the server is."""
         return await self._server_status.message()
+
+
+def list_learners(
+    registry: Registry, elsewhere: Mapping[str, learner_pb2.Learner], limit_bytes: int, size: int, token: str
+) -> tuple[list[learner_pb2.Learner], str]:
+    """One page of the learners by name, here and elsewhere, and the token of the next."""
+    names = sorted({served.name for served in registry} | elsewhere.keys())
+    chosen, next_token = page(names, lambda name: name, "learners", size, token)
+    here = ((name, registry.find(name)) for name in chosen)
+    return [
+        elsewhere[name] if served is None else learner_message(served, limit_bytes, whole=False)
+        for name, served in here
+    ], next_token
 
 
 def _required(snapshot_id: str) -> str:

@@ -51,14 +51,16 @@ class Admission:
             if not always:
                 raise not_ready(self._state.stage)
 
-    @contextlib.contextmanager
-    def call(self) -> Iterator[None]:
-        """A call is under way; the server waits for its end before it stops."""
+    def begin_call(self) -> None:
+        """A call is under way; the server waits for its end before it stops.
+
+        The caller says `end_call` in a `finally`: a context manager costs every prediction two microseconds.
+        """
         self._unary_calls += 1
-        try:
-            yield
-        finally:
-            self._unary_calls -= 1
+
+    def end_call(self) -> None:
+        """It was answered, or given up."""
+        self._unary_calls -= 1
 
     @contextlib.contextmanager
     def stream(self, endless: bool = False) -> Iterator[None]:

@@ -20,7 +20,14 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 
 import sharp_engine as engine
 from sharp.v1 import errors_pb2
-from sharp_server.errors import JournalUnavailable, RpcError, disk_is_full, redact
+from sharp_server.errors import (
+    JournalUnavailable,
+    ObjectsUnavailable,
+    RpcError,
+    StoreUnavailable,
+    disk_is_full,
+    redact,
+)
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +116,14 @@ def _disk(error: BaseException) -> Answer:
     return Answer("DISK_FULL", "the data folder's disk has no room for this", {})
 
 
+def _store(error: BaseException) -> Answer:
+    return Answer("STORE_UNAVAILABLE", "the database that holds the journal can't be reached", {})
+
+
+def _objects(error: BaseException) -> Answer:
+    return Answer("OBJECT_STORE_UNAVAILABLE", "the object store, which must have this first, can't be reached", {})
+
+
 def _refused(error: BaseException) -> Answer:
     assert isinstance(error, RpcError)
     return Answer(error.reason, error.message, error.metadata, error.fields, error.retry)
@@ -129,6 +144,8 @@ def _no_room(error: BaseException) -> Answer:
 TABLE: dict[type[BaseException], Rule] = {
     RpcError: _refused,
     JournalUnavailable: _disk,
+    StoreUnavailable: _store,
+    ObjectsUnavailable: _objects,
     sqlite3.Error: _sqlite,
     OSError: _sqlite,
     MemoryError: _no_room,
@@ -148,6 +165,7 @@ TABLE: dict[type[BaseException], Rule] = {
     engine.EpisodeFailedError: _internal,
     engine.NonFiniteLossError: _internal,
     engine.SilentNetworkError: _internal,
+    engine.ShardingError: _internal,
     engine.SnapshotError: _details("SNAPSHOT_MALFORMED", key="defect"),
     engine.SnapshotVersionError: _details("SNAPSHOT_FORMAT_UNSUPPORTED", key="format"),
     engine.SharpError: _internal,

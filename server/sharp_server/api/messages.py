@@ -24,7 +24,9 @@ from sharp_server.learners.settings import KIND_MESSAGES, shown
 from sharp_server.storage.records import EpisodeRow, SnapshotRow
 
 
-def status_message(served: ServedLearner, bytes_limit: int, layers: bool = True) -> learner_pb2.LearnerStatus:
+def status_message(
+    served: ServedLearner, bytes_limit: int, layers: bool = True, quality: bool = True
+) -> learner_pb2.LearnerStatus:
     """The learner at this moment."""
     waiting, backlog, model, now = served.backlog.waiting(), served.backlog, served.model, time.time()
     status = learner_pb2.LearnerStatus(
@@ -55,7 +57,7 @@ def status_message(served: ServedLearner, bytes_limit: int, layers: bool = True)
         damaged_snapshots=served.damaged_snapshots,
         examples_beyond_version=model.examples_beyond_version,
         examples_known=served.examples_known,
-        quality=quality_report_message(model.quality) if model.version else None,
+        quality=quality_report_message(model.quality) if quality and model.version else None,
     )
     if served.episode is not None:
         status.training_episode = served.episode.number

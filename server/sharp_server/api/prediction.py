@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -24,6 +24,9 @@ from sharp_server.runtime.server_state import ServerState
 
 _QUESTIONS_UNDER_WAY = 64
 
+PredictElsewhere = Callable[[pb.PredictRequest, Any], Awaitable[pb.PredictResponse | None]]
+"""In a cluster: the answer of another server; None: it is ours to give."""
+
 
 class PredictionService(prediction_pb2_grpc.PredictionServicer):
     """Serves `sharp.v1.Prediction`."""
@@ -33,10 +36,20 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
     ) -> None:
         self._limits, self._state, self._registry = limits, state, registry
         self._batcher, self._decoder = batcher, decoder
+        self._elsewhere: PredictElsewhere | None = None
+
+    def ask_also(self, elsewhere: PredictElsewhere) -> None:
+        """In a cluster: let other servers answer questions of a stream that this one can't."""
+        self._elsewhere = elsewhere
+
+    async def _anywhere(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:
+        found = None if self._elsewhere is None else await self._elsewhere(request, context)
+        return found if found is not None else await self.Predict(request, context)
 
     async def Predict(self, request: pb.PredictRequest, context: Any) -> pb.PredictResponse:  # noqa: N802
         """Predict the class of each example."""
-        served = self._registry.get(request.learner) if request.learner else self._registry.only()
+        learner = request.learner
+        served = self._registry.get(learner) if learner else self._registry.only()
         limits = self._limits
         top, memories, novelty = request.top_k, request.nearest_memories, request.novelty
         if top > limits.top_k or memories > limits.nearest_memories:
@@ -46,20 +59,22 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
             begun = asyncio.get_running_loop().time()
             await served.reach(request.min_model_version, self._patience(context))
             waited = asyncio.get_running_loop().time() - begun
-        if request.min_examples and request.min_examples > served.examples_known:
+        min_examples = request.min_examples
+        if min_examples and min_examples > served.examples_known:
             begun = asyncio.get_running_loop().time()
-            await served.reach_examples(request.min_examples, self._patience(context))
+            await served.reach_examples(min_examples, self._patience(context))
             waited += asyncio.get_running_loop().time() - begun
         if served.model.predictor is None:
             raise nothing_learned(served.model.version)
-        examples = self._decoder.at_once(request.inputs, served.input_spec)
+        inputs = request.inputs
+        examples = self._decoder.at_once(inputs, served.input_spec)
         if examples is None:
             begun = asyncio.get_running_loop().time()
-            examples = await self._decoder.examples(request.inputs, served.input_spec)
+            examples = await self._decoder.examples(inputs, served.input_spec)
             decoding = asyncio.get_running_loop().time() - begun
         part = await self._batcher.predict(served, examples.x, top, memories, novelty)
         response = _response(part, top, memories, novelty, waited, decoding)
-        if not request.learner:
+        if not learner:
             response.learner = served.name
         return response
 
@@ -91,7 +106,7 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
                     if question is None:
                         ended = True
                     else:
-                        task = asyncio.ensure_future(self.Predict(question.request, context))
+                        task = asyncio.ensure_future(self._anywhere(question.request, context))
                         under_way.append((question.id, task))
                 while under_way and under_way[0][1].done():
                     number, task = under_way.popleft()
@@ -147,9 +162,11 @@ def _response(
     response.distances.extend(batch.distances[first:end])
     if novelty and found.novelty is not None:
         response.novelties.extend(found.novelty[first:end].tolist())
-    response.model_version = batch.model.version
-    response.episodes_learned = batch.model.episodes
-    response.examples_beyond_version = batch.model.examples_beyond_version
+    model = batch.model
+    response.model_version = model.version
+    response.episodes_learned = model.episodes
+    if model.examples_beyond_version:
+        response.examples_beyond_version = model.examples_beyond_version
     _set_seconds(response.time_in_queue, waited + part.waited)
     _set_seconds(response.time_in_compute, decoding + batch.seconds)
     if top or memories:
@@ -159,7 +176,9 @@ def _response(
 
 
 def _set_seconds(duration: Duration, value: float) -> None:
-    duration.seconds = whole = int(value)
+    whole = int(value)
+    if whole:
+        duration.seconds = whole
     duration.nanos = int((value - whole) * 1e9)
 
 

@@ -8,6 +8,7 @@ import time
 from sharp.v1 import admin_pb2, server_pb2
 from sharp_engine.device import resolve_device
 from sharp_server.config.model import ServerConfig
+from sharp_server.errors import redact
 from sharp_server.learners.messages import duration, timestamp
 from sharp_server.learners.registry import Registry
 from sharp_server.runtime import version
@@ -15,6 +16,7 @@ from sharp_server.runtime.metrics import memory_of
 from sharp_server.runtime.server_state import ServerState, Stage
 from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.process import TrainerProcess
 from sharp_server.training.scheduler import Scheduler
 
@@ -32,14 +34,16 @@ class ServerStatus:
         self,
         config: ServerConfig,
         folder: DataFolder,
+        files: VersionFiles,
         state: ServerState,
         storage: Storage,
         registry: Registry,
         scheduler: Scheduler,
         process: TrainerProcess,
     ) -> None:
-        self._config, self._folder, self._state, self._storage = config, folder, state, storage
-        self._registry, self._scheduler, self._process = registry, scheduler, process
+        self._config, self._folder, self._files = config, folder, files
+        self._state, self._storage, self._registry = state, storage, registry
+        self._scheduler, self._process = scheduler, process
 
     async def message(self) -> admin_pb2.GetServerStatusResponse:
         """Everything, as it is now."""
@@ -54,6 +58,7 @@ class ServerStatus:
             data_bytes=taken,
             free_bytes=free,
             corruption_events=await self._corruption_events(),
+            object_store_failure=redact(self._files.failure),
             device=str(resolve_device(self._config.predictor.device)),
         )
 
@@ -86,6 +91,7 @@ class ServerStatus:
             snapshot_bytes=limits.snapshot_bytes,
             automatic_snapshots=self._config.data.automatic_snapshots,
             manual_snapshots=limits.manual_snapshots,
+            weights_bytes=limits.weights_bytes,
         )
 
     async def _corruption_events(self) -> list[server_pb2.CorruptionEvent]:

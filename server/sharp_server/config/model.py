@@ -11,16 +11,16 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 
 class ConfigurationError(ValueError):
     """A setting of the server that cannot be used."""
 
 
-def setting(default: Any, help_text: str) -> Any:
-    """A field with the sentence that the command line shows for it."""
-    return field(default=default, metadata={"help": help_text})
+def setting(default: Any, help_text: str, *, dsn: bool = False) -> Any:
+    """A field with the sentence that the command line shows for it; the value of a DSN is never shown in full."""
+    return field(default=default, repr=not dsn, metadata={"help": help_text, "dsn": dsn})
 
 
 def _require(holds: bool, name: str, value: object, wanted: str) -> None:
@@ -97,22 +97,65 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _check_objects(url: str) -> None:
+    parts = urlsplit(url)
+    if "@" in parts.netloc:  # not quoted: it may be a secret
+        raise ConfigurationError("data.objects must not hold credentials: they come from the environment")
+    if "://" in url:
+        _require(parts.scheme in ("s3", "file"), "data.objects", url, "s3://BUCKET/PREFIX, file:///PATH or a path")
+        _require(
+            bool(parts.netloc) == (parts.scheme == "s3"), "data.objects", url, "s3://BUCKET/PREFIX or file:///PATH"
+        )
+        _require(not parts.query and not parts.fragment, "data.objects", url, "without a query or a fragment")
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """What is kept on disk, and where."""
 
     folder: str = setting("sharp-data", "Folder of the journal and the snapshots; one server at a time.")
-    weights_folder: str = setting("", "Folder of weights that learners may name; empty: none may be named.")
+    store: str = setting(
+        "", "Database of the journal, as postgresql://user:password@host/name; empty: a file in the folder.", dsn=True
+    )
+    weights_folder: str = setting("", "Folder of weights that learners may name, besides those that clients bring.")
     automatic_snapshots: int = setting(5, "Automatic snapshots kept per learner.")
+    objects: str = setting(
+        "", "Where versions are kept beyond this machine: s3://BUCKET/PREFIX, or a shared folder; empty: nowhere."
+    )
+    objects_seconds: float = setting(60.0, "How long one call of the object store may take, a whole file included.")
+    objects_grace_seconds: float = setting(3600.0, "Age from which objects that nothing refers to are deleted.")
+    cache_bytes: int = setting(
+        0, "Bytes of snapshots kept here that the object store has too, beside those that serve; 0: no bound."
+    )
 
     def __post_init__(self) -> None:
         _require(bool(self.folder), "data.folder", self.folder, "a folder")
+        if self.store and not self.store.startswith(("postgresql://", "postgres://")):
+            raise ConfigurationError("data.store must begin with postgresql://")  # its value may hold a password
         _at_least("data", self, 1, "automatic_snapshots")
+        _at_least("data", self, 0.1, "objects_seconds")
+        _at_least("data", self, 0, "objects_grace_seconds", "cache_bytes")
+        _check_objects(self.objects)
+        _require(not self.cache_bytes or bool(self.objects), "data.cache_bytes", self.cache_bytes, "used with objects")
 
     @property
     def path(self) -> Path:
         """The data folder."""
         return Path(self.folder)
+
+
+def without_password(dsn: str) -> str:
+    """A DSN as it may be shown."""
+    parts = urlsplit(dsn)
+    netloc = parts.netloc
+    if "@" in netloc:
+        user, _, host = netloc.rpartition("@")
+        netloc = user.partition(":")[0] + (":…" if ":" in user else "") + "@" + host
+    query = "&".join(
+        "password=…" if item.partition("=")[0] in ("password", "sslpassword") else item
+        for item in parts.query.split("&")
+    )
+    return urlunsplit((parts.scheme, netloc, parts.path, query, ""))
 
 
 @dataclass(frozen=True)
@@ -146,6 +189,7 @@ class LimitsConfig:
     image_pixels: int = setting(1 << 24, "Pixels of one encoded image.")
     example_values: int = setting(1 << 20, "Numbers of one example.")
     snapshot_bytes: int = setting(4 << 30, "Bytes of an imported snapshot.")
+    weights_bytes: int = setting(4 << 30, "Bytes of all weights that clients bring.")
     manual_snapshots: int = setting(100, "Requested and imported snapshots per learner.")
     version_wait_seconds: float = setting(60.0, "How long a call without a deadline waits for a version.")
 
@@ -155,6 +199,7 @@ class LimitsConfig:
         _at_least("limits", self, 1, "lesson_examples")
         _at_least("limits", self, 1, "unlearned_bytes", "learners", "classes", "streams", "top_k", "nearest_memories")
         _at_least("limits", self, 1, "image_pixels", "example_values", "snapshot_bytes", "manual_snapshots")
+        _at_least("limits", self, 0, "weights_bytes")
         _at_least("limits", self, 0, "version_wait_seconds")
 
 
@@ -174,6 +219,7 @@ class TrainerConfig:
     """The process that trains."""
 
     threads: int = setting(1, "Threads that training computes with.")
+    processes: int = setting(1, "Processes that share the shards of a learner that has some (training.shards).")
     niceness: int = setting(10, "How far training gives way to everything else, 0 to 19.")
     attempts: int = setting(3, "Failed tries after which an episode is parked.")
     watchdog_seconds: float = setting(300.0, "Without any progress for this long, training counts as hung.")
@@ -187,7 +233,7 @@ class TrainerConfig:
     )
 
     def __post_init__(self) -> None:
-        _at_least("trainer", self, 1, "threads", "attempts")
+        _at_least("trainer", self, 1, "threads", "processes", "attempts")
         _require(0 <= self.niceness <= 19, "trainer.niceness", self.niceness, "0 to 19")
         _at_least("trainer", self, 0, "memory_bytes", "suspended_learners", "suspended_bytes", "retry_seconds")
         _require(self.watchdog_seconds > 0, "trainer.watchdog_seconds", self.watchdog_seconds, "positive")
@@ -238,6 +284,31 @@ class TeachingConfig:
 
 
 @dataclass(frozen=True)
+class ClusterConfig:
+    """Several servers on one store: who this one is, and how far learners are spread (docs/cluster.md)."""
+
+    ray: str = setting("", "Ray cluster to serve on: auto or its address (--cluster); empty: serve here alone.")
+    node: str = setting("", "Name of this server in its cluster, unlike any other's; empty: it is in none.")
+    advertise: str = setting("", "Host at which other servers and clients reach this one; empty: listen.host.")
+    replicas: int = setting(1, "Servers besides the owner that answer predictions of a learner.")
+    replicas_of: str = setting("", "The same for single learners, as name=2,other=0.")
+    ca: str = setting("", "PEM file of the CA that the servers' own certificates are from; empty: the system's.")
+
+    def __post_init__(self) -> None:
+        _at_least("cluster", self, 0, "replicas")
+        for part in filter(None, self.replicas_of.split(",")):
+            name, _, count = part.partition("=")
+            right = bool(name.strip()) and count.strip().isdecimal()
+            _require(right, "cluster.replicas_of", part, "name=number, with commas between")
+
+    def replicas_for(self, name: str) -> int:
+        """Servers besides the owner that answer predictions of the learner of that name."""
+        chosen = dict(part.partition("=")[::2] for part in self.replicas_of.split(",") if part)
+        found = {key.strip(): int(value) for key, value in chosen.items()}
+        return found.get(name, self.replicas)
+
+
+@dataclass(frozen=True)
 class StopConfig:
     """How the server ends."""
 
@@ -273,10 +344,13 @@ class ServerConfig:
     predictor: PredictorConfig = field(default_factory=PredictorConfig)
     teaching: TeachingConfig = field(default_factory=TeachingConfig)
     quality: QualityConfig = field(default_factory=QualityConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     stop: StopConfig = field(default_factory=StopConfig)
     log: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
+        if self.cluster.node and not (self.data.store and self.data.objects):
+            raise ConfigurationError("servers of a cluster share a journal and versions: give data.store, data.objects")
         if self.trust.token_file or self.trust.insecure or (self.listen.loopback and self.http.loopback):
             return
         host = self.http.host if self.listen.loopback else self.listen.host

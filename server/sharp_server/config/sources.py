@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from sharp_server.config.model import ConfigurationError, ServerConfig
+from sharp_server.config.model import ConfigurationError, ServerConfig, without_password
 
 Value = str | int | float | bool
 
@@ -43,11 +43,13 @@ class Resolved:
     """Dotted name to `flag`, `environment SHARP_…`, `file NAME` or `default`."""
 
     def rows(self) -> list[tuple[str, Value, str]]:
-        """(name, value, source) of every setting, in order."""
-        values = dataclasses.asdict(self.config)
-        return [
-            (o.name, values[o.name.split(".")[0]][o.name.split(".")[1]], self.sources[o.name]) for o in config_options()
-        ]
+        """(name, value, source) of every setting, in order, to be shown: without passwords."""
+        found: list[tuple[str, Value, str]] = []
+        for section, cls in _sections():
+            for field in dataclasses.fields(cls):
+                name, value = f"{section.name}.{field.name}", getattr(getattr(self.config, section.name), field.name)
+                found.append((name, without_password(value) if field.metadata["dsn"] else value, self.sources[name]))
+        return found
 
 
 def config_options() -> list[Option]:

@@ -17,7 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sharp_server.api.admin import Operations
+from sharp_server.api.admin import LearnersElsewhere, Operations
 from sharp_server.api.admission import Admission
 from sharp_server.api.decode import InputDecoder
 from sharp_server.api.open_inference import InferenceService
@@ -73,6 +73,8 @@ class HttpParts:
     state: ServerState
     metrics: Metrics
     registry: Registry
+    readers: Registry
+    """Learners of which predictions are answered: in a cluster more than those of the registry."""
     operations: Operations
     status: ServerStatus
     batcher: Batcher
@@ -81,8 +83,8 @@ class HttpParts:
     lessons: Lessons
 
 
-def make_app(parts: HttpParts, admission: Admission) -> FastAPI:
-    """The app."""
+def make_app(parts: HttpParts, admission: Admission, elsewhere: LearnersElsewhere | None = None) -> FastAPI:
+    """The app; in a cluster it lists the learners of other servers too."""
     config, limits, state, registry = parts.config, parts.config.limits, parts.state, parts.registry
     guard = HttpGuard(config, admission, parts.metrics)
     app = FastAPI(
@@ -97,14 +99,14 @@ def make_app(parts: HttpParts, admission: Admission) -> FastAPI:
     )
     made = [
         *monitoring.routers(guard, admission, parts.status),
-        *learners.routers(guard, limits, state, registry, parts.operations),
+        *learners.routers(guard, limits, state, registry, parts.operations, elsewhere),
         *lessons.routers(guard, state, registry, parts.decoder, parts.lessons),
-        *predictions.routers(guard, limits, registry, parts.batcher, parts.decoder),
+        *predictions.routers(guard, limits, parts.readers, parts.batcher, parts.decoder),
         *versions.routers(guard, state, registry, parts.operations),
         *snapshots.routers(guard, admission, state, registry, parts.operations),
         *episodes.routers(guard, state, registry, parts.operations),
         *events.routers(guard, admission, limits, state, registry),
-        *inference.routers(guard, config.http.json_bytes, state, registry, parts.inference),
+        *inference.routers(guard, config.http.json_bytes, state, parts.readers, parts.inference),
     ]
     for router in made:
         app.include_router(router)

@@ -7,6 +7,7 @@ that comes too slowly, when its time is over. Nothing of a body is written to di
 from __future__ import annotations
 
 import asyncio
+import math
 
 from starlette.formparsers import MultiPartParser
 from starlette.requests import Request
@@ -36,8 +37,10 @@ class BodyBounds:
             self._message_bytes if binary or "inference-header-content-length" in request.headers else self.json_bytes
         )
 
-    def bounded(self, request: Request) -> Request:
-        """The same request with a body that is bounded, or the refusal."""
+    def bounded(self, request: Request, streamed: bool = False) -> Request:
+        """The same request with a body that is bounded, or the refusal; one that is streamed, in time only."""
+        if streamed:
+            return Request(request.scope, _bounded(request.receive, math.inf, self._grace))
         limit = self.limit(request)
         announced = request.headers.get("content-length", "0")
         if not announced.isascii() or not announced.isdigit() or int(announced[:19]) > limit:
@@ -50,7 +53,7 @@ def too_large(limit: int) -> HttpError:
     return HttpError("BODY_TOO_LARGE", f"the body has more than {limit} bytes: send less, or binary data")
 
 
-def _bounded(receive: Receive, limit: int, grace: float) -> Receive:
+def _bounded(receive: Receive, limit: float, grace: float) -> Receive:
     begun: float | None = None
     read, ended = 0, False
 
@@ -68,7 +71,7 @@ def _bounded(receive: Receive, limit: int, grace: float) -> Receive:
         read += len(message.get("body", b""))
         ended = not message.get("more_body", False)
         if read > limit:
-            raise too_large(limit)
+            raise too_large(int(limit))
         return message
 
     return bounded

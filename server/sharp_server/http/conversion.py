@@ -243,7 +243,7 @@ def predictions(part: Slice, top: int, memories: int, novelty: bool, waited: flo
 def server_status(message: admin_pb2.GetServerStatusResponse) -> models.ServerStatus:
     """How the server is."""
     return models.ServerStatus(
-        **_plain(message, "version", "learners", "data_bytes", "free_bytes", "device"),
+        **_plain(message, "version", "learners", "data_bytes", "free_bytes", "device", "object_store_failure"),
         start_time=moment(message.start_time),
         state=_short(server_pb2.ServerState, message.state, "SERVER_STATE_"),
         trainer=models.Trainer(**_plain(message.trainer, *models.Trainer.model_fields)),

@@ -35,10 +35,12 @@ class GuardedRoute(APIRoute):
     guard: ClassVar[HttpGuard]
     role: ClassVar[str | None]
     always: ClassVar[bool]
+    streamed: ClassVar[bool]
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """What answers a request."""
-        return self.guard.guarded(super().get_route_handler(), self.role, self.always, self.path_format)
+        handler = super().get_route_handler()
+        return self.guard.guarded(handler, self.role, self.always, self.path_format, self.streamed)
 
 
 class HttpGuard:
@@ -52,12 +54,12 @@ class HttpGuard:
         # its own that leads to 127.0.0.1).
         self._only_loopback = not admission.asks_for_tokens and not config.trust.insecure
 
-    def router(self, role: str | None, tag: str, *, always: bool = False) -> APIRouter:
-        """A router whose routes need a role; `always`: they answer while the server starts and stops, too."""
-        return APIRouter(route_class=self._route_class(role, always), responses=_ERRORS, tags=[tag])
-
-    def _route_class(self, role: str | None, always: bool) -> type[APIRoute]:
-        return type("Route", (GuardedRoute,), {"guard": self, "role": role, "always": always})
+    def router(self, role: str | None, tag: str, *, always: bool = False, streamed: bool = False) -> APIRouter:
+        """A router whose routes need a role. `always`: they answer while the server starts and stops, too; `streamed`:
+        they read bodies part by part and bound their sizes themselves.
+        """
+        kind = type("Route", (GuardedRoute,), {"guard": self, "role": role, "always": always, "streamed": streamed})
+        return APIRouter(route_class=kind, responses=_ERRORS, tags=[tag])
 
     def plain(self, answer: Callable[[Request], Response], path: str) -> Handler:
         """An answer for everybody, at any time, that reads no body."""
@@ -74,22 +76,24 @@ class HttpGuard:
         return response
 
     def guarded(
-        self, inner: Handler, role: str | None, always: bool, path: str
+        self, inner: Handler, role: str | None, always: bool, path: str, streamed: bool = False
     ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """A handler behind the guard."""
         admission, requests = self._admission, self._metrics.requests
 
         async def handler(request: Request) -> Response:
             code = "OK"
-            with admission.call():
-                try:
-                    self._check_origin(request)
-                    admission.check(role, request.headers.get("authorization"), always)
-                    response = await inner(self._bounds.bounded(request))
-                except ClientDisconnect:
-                    code, response = "CANCELLED", Response(status_code=499)
-                except Exception as error:
-                    response, code = error_response(error, str(request.path_params.get("name", "")))
+            admission.begin_call()
+            try:
+                self._check_origin(request)
+                admission.check(role, request.headers.get("authorization"), always)
+                response = await inner(self._bounds.bounded(request, streamed))
+            except ClientDisconnect:
+                code, response = "CANCELLED", Response(status_code=499)
+            except Exception as error:
+                response, code = error_response(error, str(request.path_params.get("name", "")))
+            finally:
+                admission.end_call()
             requests.labels(f"{request.method} {path}", code).inc()
             return response
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sharp_server.storage.records import EpisodeRow
 
@@ -114,15 +115,27 @@ class Backlog:
         elif episode.number in self._episodes:
             self._episodes[episode.number] = episode
 
-    def forgot(self, episodes: Iterable[EpisodeRow], nbytes: int, open_examples: int) -> None:
-        """A class was taken out: these episodes are left, so much is gone."""
-        self._episodes = {episode.number: episode for episode in episodes}
+    def forgot(
+        self, episodes: Iterable[EpisodeRow], discarded: Iterable[EpisodeRow], nbytes: int, open_examples: int
+    ) -> None:
+        """A class was taken out: so much is gone, and of the episodes these are left or discarded."""
+        self.relabelled(episodes)
+        for episode in discarded:
+            self._episodes.pop(episode.number, None)
         self._open_examples -= open_examples
         self.release(nbytes)
 
     def relabelled(self, episodes: Iterable[EpisodeRow]) -> None:
-        """A class was renamed or merged: the episodes are these now."""
-        self._episodes = {episode.number: episode for episode in episodes}
+        """Classes changed: the episodes hold this now.
+
+        Only that is taken over: while they were read, others may have been closed, or their fate decided.
+        """
+        for episode in episodes:
+            known = self._episodes.get(episode.number)
+            if known is not None:
+                self._episodes[episode.number] = replace(
+                    known, examples=episode.examples, bytes=episode.bytes, classes=episode.classes
+                )
 
     def drop(self, episode: EpisodeRow) -> None:
         """An episode was given up."""

@@ -91,6 +91,9 @@ class ClassOrdinals:
         return self._known.pop(label, None)
 
     def take_back(self, label: Label, ordinal: int | None) -> None:
-        """Forgetting did not come about."""
+        """Forgetting did not come about: the class goes by its number again, also in what has come meanwhile.
+
+        That was given a new one; the journal writes it under the one that it has.
+        """
         if ordinal is not None:
-            self._known.setdefault(label, ordinal)
+            self._known[label] = ordinal

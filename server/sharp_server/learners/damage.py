@@ -33,7 +33,11 @@ class DamageLog:
         served.found_damaged()
 
     async def found(self, served: ServedLearner, row: SnapshotRow) -> None:
-        """The same, while the server runs."""
+        """The same, while the server runs. A snapshot that was deleted meanwhile is not damaged: that is refused.
+
+        Its record goes before its file, so a file that is missing is damage only if the record is still there.
+        """
+        await self._storage.snapshot(served.id, row.name)
         await self.mark(served, row)
         detail = f"snapshot of version {row.version} is damaged"
         await self.note(served.name, row.name, row.version, served.model.version, detail)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sharp_engine import Label, Learner, UnknownClassError
 from sharp_server.config.model import ServerConfig
-from sharp_server.errors import RpcError
+from sharp_server.errors import ObjectsUnavailable, RpcError
 from sharp_server.learners import events
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.prediction.model import DamagedSnapshotError, load_learner
@@ -24,6 +24,7 @@ from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.manifest import manifest_of, write_manifest
 from sharp_server.storage.records import Forgotten, NewVersion, Published, SnapshotRow
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.publisher import Publisher
 from sharp_server.training.scheduler import Scheduler
 
@@ -52,6 +53,7 @@ class Forgetting:
         self,
         config: ServerConfig,
         folder: DataFolder,
+        files: VersionFiles,
         storage: Storage,
         publisher: Publisher,
         scheduler: Scheduler,
@@ -59,7 +61,7 @@ class Forgetting:
         metrics: Metrics,
         teaching: Teaching,
     ) -> None:
-        self._config, self._folder, self._storage = config, folder, storage
+        self._config, self._folder, self._files, self._storage = config, folder, files, storage
         self._publisher, self._scheduler, self._thread, self._metrics = publisher, scheduler, thread, metrics
         self._teaching = teaching
 
@@ -77,7 +79,7 @@ class Forgetting:
                     journal = Forgotten(0, 0, 0, ())
                 else:
                     journal = await self._forget(served, label, text, label in held)
-                await self._thread.run_in_thread(self._folder.clear_work, served.uid)
+                await self._files.clear_work(served)
                 await self.write_manifest(served)
                 holding, deleted = await self._older_snapshots(served, label, text, delete_older)
                 await self._leave_nothing(served, {row.name for row in deleted})
@@ -117,7 +119,7 @@ class Forgetting:
         left = await self._storage.unlearned_episodes(served.id)
         for episode in removed.discarded:
             served.emit(events.discarded(episode, "forgotten"), episode.stream)
-        served.backlog.forgot(left, removed.bytes, removed.open_examples)
+        served.backlog.forgot(left, removed.discarded, removed.bytes, removed.open_examples)
         return removed
 
     async def load_head(self, served: ServedLearner) -> Learner:
@@ -128,9 +130,9 @@ class Forgetting:
 
     async def load(self, served: ServedLearner, name: str, sha256: bytes) -> Learner:
         """The learner in a snapshot, or the refusal."""
-        path, device = self._folder.snapshot(served.uid, name), self._config.predictor.device
+        device = self._config.predictor.device
         try:
-            return await self._thread.run_in_thread(load_learner, path, sha256, device)
+            return await self._thread.run_in_thread(load_learner, self._files, served.uid, name, sha256, device)
         except DamagedSnapshotError:
             raise RpcError("SNAPSHOT_DAMAGED", "the snapshot is damaged on disk", snapshot=name) from None
 
@@ -162,15 +164,20 @@ class Forgetting:
             return holding, []
         names = [row.name for row in holding]
         await self._storage.delete_snapshots(served.id, names)
-        await self._thread.run_in_thread(self._folder.delete_snapshots, served.uid, names)
+        await self._files.delete_snapshots(served, names)
         return [], holding
 
     async def _leave_nothing(self, served: ServedLearner, deleted: set[str]) -> None:
-        """Delete what else may hold examples: files that a crash left, journals set aside, the write-ahead log."""
+        """Delete what else may hold examples: files and objects that a crash left, journals set aside, the log."""
         kept = {row.name for row in await self._storage.snapshots(served.id)} - deleted
         swept = await self._thread.run_in_thread(self._sweep, served.uid, kept)
         if swept:
             log.warning("%d files left behind or set aside were deleted, for they may hold the class", swept)
+        try:
+            await self._files.delete_unneeded(served)
+        except ObjectsUnavailable:
+            message = "the class is forgotten, but objects that hold it can't be deleted while their store is gone"
+            raise RpcError("OBJECT_STORE_UNAVAILABLE", message, retry=1.0) from None
         deadline = time.monotonic() + _SECONDS_TO_ERASE
         while not await self._storage.erase():
             if time.monotonic() > deadline:

@@ -33,11 +33,10 @@ _GAUGES = {
 
 
 def recruits_later(config: LearnerConfig, layer: LayerSummary) -> bool:
-    """Whether a layer without idle units is a problem: not where it is frozen or recruited once, by design, and not
-    where answers come from a learned metric, which needs no units.
+    """Whether a layer without idle units is a problem: not where it is frozen by design, and not where answers come
+    from a learned metric, which needs no units.
     """
-    once = layer.pretrained or (layer.before_cut and config.training.recruit_before_cut == "first-episode")
-    return not once and not config.metric.enabled
+    return not layer.pretrained and not config.metric.enabled
 
 
 class LearnerGauges(Collector):

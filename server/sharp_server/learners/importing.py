@@ -6,12 +6,10 @@ gets a name of ours.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +20,14 @@ from sharp_engine import Learner, SharpError, SnapshotVersionError
 from sharp_engine.config import from_dict, to_dict
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import RpcError, redact
+from sharp_server.learners.arrival import Chunks, receive
 from sharp_server.learners.lifecycle import Lifecycle
 from sharp_server.learners.names import learner_name
 from sharp_server.learners.registry import Registry
 from sharp_server.learners.restoring import Restoring, check_fit
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.snapshots import Snapshots, check_note
+from sharp_server.learners.weights import folders_of_weights
 from sharp_server.runtime.server_state import ServerState
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder, new_name, place
@@ -35,8 +35,6 @@ from sharp_server.storage.records import NewSnapshot, SnapshotRow
 from sharp_server.training.portable_config import without_paths
 
 _LARGEST_HEADER = 16 << 20
-
-Chunks = Callable[[], Awaitable[bytes | None]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Importing:
         self._check(offer)
         arrival = self._folder.work / f".import-{os.urandom(8).hex()}.tmp"
         try:
-            digest = await self._receive(offer, chunks, arrival)
+            digest = await receive(chunks, arrival, offer.size_bytes, offer.sha256, _malformed, self._thread)
             learner = await self._thread.run_in_thread(self._checked, arrival)
             return await self._state.finish(self._adopt(offer, arrival, digest, learner))
         finally:
@@ -101,26 +99,6 @@ class Importing:
         if offer.size_bytes > limit:
             message = f"the file has {offer.size_bytes} bytes, more than {limit}"
             raise RpcError("SNAPSHOT_TOO_LARGE", message, bytes=offer.size_bytes, limit=limit)
-
-    async def _receive(self, offer: Offer, chunks: Chunks, arrival: Path) -> bytes:
-        digest, size = hashlib.sha256(), 0
-        with await self._thread.run_in_thread(arrival.open, "wb") as file:
-            while (chunk := await chunks()) is not None:
-                size += len(chunk)
-                if size > offer.size_bytes:
-                    raise _malformed("more bytes came than were announced")
-                digest.update(chunk)
-                await self._thread.run_in_thread(file.write, chunk)
-        if size != offer.size_bytes:
-            raise _malformed(f"{size} bytes came, {offer.size_bytes} were announced")
-        if offer.sha256 and digest.digest() != offer.sha256:
-            raise RpcError(
-                "CHECKSUM_MISMATCH",
-                "the bytes that arrived are not those that were announced",
-                expected=offer.sha256.hex(),
-                found=digest.hexdigest(),
-            )
-        return digest.digest()
 
     def _checked(self, path: Path) -> Learner:
         """The learner in a stranger's file, or the refusal."""
@@ -162,10 +140,9 @@ class Importing:
     def _check_file(self, name: str | None) -> None:
         if name is None:
             return
-        folder = self._config.data.weights_folder
         # A name alone is one of torchvision's: were it a file, it would be read from wherever the server was started.
         known = re.fullmatch(r"[A-Za-z0-9_]+", name) and not Path(name).exists()
-        if not known and not (folder and Path(name).parent == Path(folder).absolute() and ".." not in name):
+        if not known and not (Path(name).parent in folders_of_weights(self._config) and ".." not in name):
             message = "the snapshot needs a file of weights that this server does not have"
             raise RpcError("SNAPSHOT_INCOMPATIBLE", message, expected="weights of this server", found="other weights")
 
@@ -213,7 +190,7 @@ class Importing:
             sha256=digest,
             note=offer.note,
         )
-        return await self._snapshots.record(new, target)
+        return await self._snapshots.record(served, new, target)
 
 
 def _check_whole(path: Path) -> None:

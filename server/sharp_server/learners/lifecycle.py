@@ -17,11 +17,11 @@ from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import check_backbone_works, differences, engine_config, label_kind
 from sharp_server.prediction.batcher import Batcher
 from sharp_server.prediction.teaching import Teaching
-from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.manifest import write_manifest
 from sharp_server.storage.records import LearnerRow, Manifest, NewLearner
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -34,15 +34,15 @@ class Lifecycle:
         self,
         config: ServerConfig,
         folder: DataFolder,
+        files: VersionFiles,
         storage: Storage,
         registry: Registry,
         scheduler: Scheduler,
         batcher: Batcher,
-        thread: BackgroundThread,
         teaching: Teaching,
     ) -> None:
-        self._config, self._folder, self._storage, self._registry = config, folder, storage, registry
-        self._scheduler, self._batcher, self._thread, self._teaching = scheduler, batcher, thread, teaching
+        self._config, self._folder, self._files, self._storage = config, folder, files, storage
+        self._registry, self._scheduler, self._batcher, self._teaching = registry, scheduler, batcher, teaching
         self._one_at_a_time = asyncio.Lock()
 
     async def create(self, name: str, config: learner_pb2.LearnerConfig) -> ServedLearner:
@@ -109,8 +109,8 @@ class Lifecycle:
                 self._registry.remove(served)
                 served.delete()
                 self._batcher.forget(served.id)
-                self._teaching.forget(served)
-                await self._thread.run_in_thread(self._folder.delete_learner, served.uid)
+                self._teaching.forget(served, served.farewell)
+                await self._files.delete_learner(served.uid)
                 await self._storage.erase()
                 log.info("learner %s was deleted", served.name)
                 return unlearned, snapshots

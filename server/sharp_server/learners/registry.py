@@ -1,4 +1,4 @@
-"""All learners of this server by name."""
+"""All learners of this server by name; in a cluster also those that it only follows."""
 
 from __future__ import annotations
 
@@ -43,11 +43,38 @@ class Registry:
 
     def only(self) -> ServedLearner:
         """The one that is meant where none is named, or the refusal."""
-        names = sorted(self._by_name)
+        names = sorted(served.name for served in self)
         if not names:
             raise RpcError("LEARNER_NOT_FOUND", "there is no learner yet")
         if len(names) > 1:
             more = ", …" if len(names) > _NAMES_SHOWN else ""
             message = f"there are several learners, name one of them: {', '.join(names[:_NAMES_SHOWN])}{more}"
             raise RpcError("LEARNER_NOT_FOUND", message)
-        return self._by_name[names[0]]
+        return self.get(names[0])
+
+
+class Readers(Registry):
+    """Learners of which this server answers predictions: its own, and in a cluster those that it follows."""
+
+    def __init__(self, owned: Registry) -> None:
+        super().__init__()
+        self._owned = owned
+
+    def __iter__(self) -> Iterator[ServedLearner]:
+        return iter([*self._owned, *self.followed_only()])
+
+    def find(self, name: str) -> ServedLearner | None:
+        """A learner, if there is one of that name."""
+        return self._owned.find(name) or super().find(name)
+
+    def get(self, name: str) -> ServedLearner:
+        """A learner, or the refusal."""
+        return self.find(name) or super().get(name)
+
+    def followed_only(self) -> list[ServedLearner]:
+        """The learners that are not owned, whether they are followed or on their way to another owner."""
+        return [served for served in super().__iter__() if self._owned.find(served.name) is None]
+
+    def followed(self, name: str) -> ServedLearner | None:
+        """A learner that is followed, whoever owns it."""
+        return super().find(name)

@@ -16,9 +16,9 @@ from sharp_server.learners.forgetting import Forgetting
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
-from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import NewVersion, Published, Relabelling, SnapshotRow
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.publisher import Publisher
 from sharp_server.training.scheduler import Scheduler
 
@@ -41,7 +41,7 @@ class ClassRelabelling:
 
     def __init__(
         self,
-        folder: DataFolder,
+        files: VersionFiles,
         storage: Storage,
         publisher: Publisher,
         scheduler: Scheduler,
@@ -49,7 +49,7 @@ class ClassRelabelling:
         thread: BackgroundThread,
         teaching: Teaching,
     ) -> None:
-        self._folder, self._storage, self._publisher, self._scheduler = folder, storage, publisher, scheduler
+        self._files, self._storage, self._publisher, self._scheduler = files, storage, publisher, scheduler
         self._forgetting, self._thread, self._teaching = forgetting, thread, teaching
 
     async def rename(self, served: ServedLearner, old: Label, new: Label) -> RelabelReport:
@@ -85,7 +85,7 @@ class ClassRelabelling:
                 changed = await self._publish(served, learner, change, old, new)
             else:
                 changed = await self._relabel_beyond(served, change, old, new)
-            await self._thread.run_in_thread(self._folder.clear_work, served.uid)
+            await self._files.clear_work(served)
             await self._forgetting.write_manifest(served)
             served.backlog.relabelled(await self._storage.unlearned_episodes(served.id))
             served.notify()

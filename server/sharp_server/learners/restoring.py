@@ -16,9 +16,9 @@ from sharp_server.learners.forgetting import Forgetting
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.prediction.model import model_of
 from sharp_server.runtime.threads import BackgroundThread
-from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import NewVersion, Published, SnapshotRow
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.publisher import Publisher
 from sharp_server.training.scheduler import Scheduler
 
@@ -40,7 +40,7 @@ class Restoring:
 
     def __init__(
         self,
-        folder: DataFolder,
+        files: VersionFiles,
         storage: Storage,
         publisher: Publisher,
         scheduler: Scheduler,
@@ -48,7 +48,7 @@ class Restoring:
         damage: DamageLog,
         thread: BackgroundThread,
     ) -> None:
-        self._folder, self._storage, self._publisher, self._scheduler = folder, storage, publisher, scheduler
+        self._files, self._storage, self._publisher, self._scheduler = files, storage, publisher, scheduler
         self._forgetting, self._damage, self._thread = forgetting, damage, thread
 
     async def restore(self, served: ServedLearner, name: str, with_forgotten: bool = False) -> RestoreReport:
@@ -75,7 +75,7 @@ class Restoring:
             cause = "restored" if holds is None else "undone"
             await self._publisher.publish_changed(served, learner, cause, record)
             await self._adopt_classes(served)
-            await self._thread.run_in_thread(self._folder.clear_work, served.uid)
+            await self._files.clear_work(served)
             undone = learned - row.learned_before if row.origin != "imported" else learned
             log.info("%s was restored as version %d", served.name, served.model.version)
             return RestoreReport(served.model.version, previous, max(0, undone), gone)

@@ -71,7 +71,7 @@ class ServedLearner:
         self._head: tuple[str, bytes] | None = None
         self._segmentation_epoch = 0
         self._changing = False
-        self._deleted = False
+        self._gone: RpcError | None = None
         self._revision = 0
         self._episode: EpisodeRow | None = None
         self._progress: episode_pb2.Progress | None = None
@@ -251,7 +251,7 @@ class ServedLearner:
     def untouched(self) -> bool:
         """Whether nothing ever came of it, and nobody is about to change that."""
         nothing_came = not self._inputs_durable and not self.backlog.bytes and not self.classes.by_ordinal()
-        return nothing_came and not (self._model.version or self._producers or self._changing or self._deleted)
+        return nothing_came and not (self._model.version or self._producers or self._changing or self._gone)
 
     # ---- changes ----------------------------------------------------------------------------------------------------
 
@@ -262,8 +262,13 @@ class ServedLearner:
 
     @property
     def deleted(self) -> bool:
-        """Whether it is no more."""
-        return self._deleted
+        """Whether it is no more, on this server at least."""
+        return self._gone is not None
+
+    @property
+    def farewell(self) -> RpcError:
+        """What whoever still asks for it hears."""
+        return self._gone or RpcError("LEARNER_NOT_FOUND", "the learner was deleted", learner=self.name)
 
     @contextlib.contextmanager
     def change(self) -> Iterator[None]:
@@ -280,13 +285,22 @@ class ServedLearner:
 
     def delete(self) -> None:
         """It is gone from the journal: everyone who waits for it or listens hears so."""
-        self._deleted = True
+        farewell = self.farewell
+        self._gone = farewell
         for episode in self.backlog.episodes():
             self.emit(events.discarded(episode, "deleted"), episode.stream)
         self.backlog.clear()
-        self.end_producers(RpcError("LEARNER_NOT_FOUND", "the learner was deleted", learner=self.name))
+        self._say_farewell(farewell)
+
+    def leave(self, farewell: RpcError) -> None:
+        """It goes on elsewhere: everyone who waits for it or listens hears so. Predictions may go on as it is."""
+        self._gone = farewell
+        self._say_farewell(farewell)
+
+    def _say_farewell(self, farewell: RpcError) -> None:
+        self.end_producers(farewell)
         for waiters in (self._version_waiters, self._example_waiters):
-            waiters.fail(RpcError("LEARNER_NOT_FOUND", "the learner was deleted"))
+            waiters.fail(farewell)
         self.notify()
 
     # ---- training ---------------------------------------------------------------------------------------------------
@@ -310,14 +324,16 @@ class ServedLearner:
 
     def next_episode(self) -> EpisodeRow | None:
         """The episode to be learned next; none while it is being changed or deleted."""
-        busy = self._changing or self._deleted or self._consolidating.locked()
+        busy = self._changing or self._gone is not None or self._consolidating.locked()
         return None if busy else self.backlog.next()
 
     @contextlib.asynccontextmanager
     async def consolidating(self) -> AsyncIterator[bool]:
         """Lessons are made a version, unless the learner is being changed or trained, or soon will be: then False."""
         async with self._consolidating:
-            yield not (self._changing or self._deleted or self._episode is not None or self.backlog.next() is not None)
+            yield not (
+                self._changing or self._gone is not None or self._episode is not None or self.backlog.next() is not None
+            )
 
     async def until_consolidated(self) -> None:
         """Until lessons that are being made a version are one."""

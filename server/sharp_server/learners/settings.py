@@ -22,6 +22,7 @@ from sharp_engine.network.backbone import build_backbone, feature_shape
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import RpcError, redact
 from sharp_server.learners.inputs import MOST_SIDES, check_shape
+from sharp_server.learners.weights import find_weights
 
 _MOST_OVERRIDES = 100
 _LONGEST_OVERRIDE = 10_000
@@ -93,7 +94,7 @@ def _invalid(setting: str, value: object, why: str) -> RpcError:
 
 
 def _with_file(key: str, value: Any, server: ServerConfig) -> Any:
-    """Replace the name of a file by its path in the folder of weights."""
+    """Replace the name of a file by its path on this server."""
     if key == "architecture.backbone" and isinstance(value, dict) and value.get("weights") is not None:
         return {**value, "weights": _weights(key, value["weights"], server)}
     if key in _FILES and value is not None:
@@ -103,15 +104,13 @@ def _with_file(key: str, value: Any, server: ServerConfig) -> Any:
 
 def _weights(key: str, name: Any, server: ServerConfig) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
-        raise _invalid(key, name, "takes the name of a file in the server's folder of weights, never a path")
-    if server.data.weights_folder:
-        path = Path(server.data.weights_folder).absolute() / name
-        if path.is_file():
-            return str(path)
+        raise _invalid(key, name, "takes the name of a file of weights on the server, never a path")
+    path = find_weights(name, server)
+    if path is not None:
+        return str(path)
     if key == "architecture.pretrained" or "." in name:
-        none_such = f"there is no file {name!r} in the server's folder of weights"
-        no_folder = "the server has no folder of weights: start it with data.weights_folder (--weights-folder)"
-        raise _invalid(key, name, none_such if server.data.weights_folder else no_folder)
+        where = "in its folder of weights, and nobody brought it" if server.data.weights_folder else "that was brought"
+        raise _invalid(key, name, f"the server has no file {name!r} {where}: bring it with ImportWeights")
     return name
 
 

@@ -13,9 +13,10 @@ from sharp_server.errors import RpcError
 from sharp_server.learners.damage import DamageLog
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.runtime.threads import BackgroundThread
-from sharp_server.storage.data_folder import DataFolder, new_name, place, sha256_of
+from sharp_server.storage.data_folder import new_name, place, sha256_of
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import NewSnapshot, SnapshotRow
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.consolidation import Consolidation
 
 LONGEST_NOTE = 1024
@@ -28,13 +29,13 @@ class Snapshots:
     def __init__(
         self,
         limits: LimitsConfig,
-        folder: DataFolder,
+        files: VersionFiles,
         storage: Storage,
         damage: DamageLog,
         thread: BackgroundThread,
         consolidation: Consolidation,
     ) -> None:
-        self._limits, self._folder, self._storage = limits, folder, storage
+        self._limits, self._files, self._storage = limits, files, storage
         self._damage, self._thread, self._consolidation = damage, thread, consolidation
 
     async def create(self, served: ServedLearner, note: str) -> SnapshotRow:
@@ -46,16 +47,18 @@ class Snapshots:
             if head is None or not model.version:
                 raise RpcError("NOTHING_LEARNED", "there is no version to save", learner=served.name)
             name = new_name(model.version, "requested")
-            source, target = self._folder.snapshot(served.uid, head[0]), self._folder.snapshot(served.uid, name)
+            source, target = self._files.path(served.uid, head[0]), self._files.path(served.uid, name)
+            await self._thread.run_in_thread(self._files.ensure, served.uid, *head)
             size = await self._thread.run_in_thread(_copy, source, target, head[1])
             classes = json.dumps(model.classes)
             new = NewSnapshot(served.id, name, model.version, model.episodes, classes, "requested", size, head[1], note)
-            return await self.record(new, target)
+            return await self.record(served, new, target)
 
-    async def record(self, new: NewSnapshot, path: Path) -> SnapshotRow:
+    async def record(self, served: ServedLearner, new: NewSnapshot, path: Path) -> SnapshotRow:
         """Give a file that is in its place its record, or delete it."""
         try:
-            return await self._storage.add_snapshot(new, self._limits.manual_snapshots)
+            async with self._files.recording(served.uid, path, new.sha256):
+                return await self._storage.add_snapshot(new, self._limits.manual_snapshots)
         except BaseException:
             await self._thread.run_in_thread(path.unlink, missing_ok=True)
             raise
@@ -70,15 +73,16 @@ class Snapshots:
         if served.head is not None and served.head[0] == name:
             raise RpcError("SNAPSHOT_IN_USE", "the learner would start from this snapshot", snapshot=name)
         await self._storage.delete_snapshots(served.id, [name])
-        await self._thread.run_in_thread(self._folder.delete_snapshots, served.uid, [name])
+        await self._files.delete_snapshots(served, [name])
         return row.size
 
     async def export(self, served: ServedLearner, name: str) -> AsyncIterator[SnapshotRow | bytes]:
         """A snapshot's record, then its bytes. The file is open before the record is given: it may be deleted then."""
         row = await self._chosen(served, name)
         damaged = RpcError("SNAPSHOT_DAMAGED", "the snapshot is damaged on disk", snapshot=row.name)
+        await self._thread.run_in_thread(self._files.ensure, served.uid, row.name, row.sha256)
         try:
-            file = await self._thread.run_in_thread(self._folder.snapshot(served.uid, row.name).open, "rb")
+            file = await self._thread.run_in_thread(self._files.path(served.uid, row.name).open, "rb")
         except FileNotFoundError:
             await self._damage.found(served, row)
             raise damaged from None

@@ -6,6 +6,7 @@ shown in the status.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from dataclasses import replace
@@ -27,6 +28,7 @@ from sharp_server.storage.data_folder import QUARANTINE_PREFIX, DataFolder
 from sharp_server.storage.interface import Storage, UnsupportedFormatError
 from sharp_server.storage.manifest import manifest_of, write_manifest
 from sharp_server.storage.records import FoundLearner, LearnerRow, SnapshotRow
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.publisher import Publisher
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,7 @@ class StartUp:
         self,
         config: ServerConfig,
         folder: DataFolder,
+        files: VersionFiles,
         storage: Storage,
         registry: Registry,
         publisher: Publisher,
@@ -47,30 +50,32 @@ class StartUp:
         thread: BackgroundThread,
         teaching: Teaching,
     ) -> None:
-        self._config, self._folder, self._storage, self._registry = config, folder, storage, registry
-        self._publisher, self._restoring, self._damage, self._thread = publisher, restoring, damage, thread
-        self._teaching = teaching
+        self._config, self._folder, self._files, self._storage = config, folder, files, storage
+        self._registry, self._publisher, self._restoring, self._damage = registry, publisher, restoring, damage
+        self._thread, self._teaching = thread, teaching
 
-    async def load(self) -> None:
-        """Take up everything, and leave what a crash left behind."""
-        await self._open_journal()
+    async def load(self, take_up: bool = True) -> None:
+        """Take up everything, and leave what a crash left behind.
+
+        In a cluster nothing is taken up yet: whoever owns a learner says so, and `take_up` follows.
+        """
+        await self._open_journal(recover=take_up)
         rows = await self._storage.learners()
         kept = {row.uid: {snapshot.name for snapshot in await self._storage.snapshots(row.id)} for row in rows}
-        swept = await self._thread.run_in_thread(self._folder.sweep, kept)
+        swept = await self._thread.run_in_thread(self._folder.sweep, kept, self._files.remote)
         if swept:
             log.info("%d files that a crash left behind were deleted", swept)
-        for row in rows:
+        for row in rows if take_up else ():
             try:
-                await self._prepare_folder(row)
-                self._registry.add(await self._take_up(row))
+                self._registry.add(await self.take_up(row))
             except (ValueError, KeyError, TypeError, SharpError) as error:
                 detail = f"its record in the journal is damaged: {redact(error)}"
                 await self._damage.note(row.name, "", row.version, 0, detail)
         await self._publisher.erase_if_possible()
 
-    async def _open_journal(self) -> None:
+    async def _open_journal(self, recover: bool) -> None:
         opening = await self._storage.open()
-        if opening.begun_anew:
+        if opening.begun_anew and recover:
             await self._recover(opening.begun_anew, opening.set_aside)
         for loss in opening.losses:
             await self._damage.note("", "", 0, 0, loss)
@@ -101,11 +106,16 @@ class StartUp:
 
         await self._thread.run_in_thread(prepare)
 
-    async def _take_up(self, row: LearnerRow) -> ServedLearner:
+    async def take_up(self, row: LearnerRow) -> ServedLearner:
+        """One learner, ready to serve; the caller lets it be known."""
+        await self._prepare_folder(row)
         served = ServedLearner(row)
+        await self._files.know(served)
         served.classes.load(await self._storage.classes(row.id))
         nbytes, open_examples = await self._storage.unlearned_totals(row.id)
         served.backlog.load(await self._storage.unlearned_episodes(row.id), nbytes, open_examples)
+        if not served.backlog.waiting():  # what a crash left of an episode that is learned or undone
+            await self._thread.run_in_thread(self._folder.clear_work, row.uid)
         learner = await self._take_up_model(served, row) if row.version else None
         await self._teaching.load(served, learner)
         return served
@@ -115,13 +125,10 @@ class StartUp:
         serving: Learner | None = None
         lost: list[tuple[SnapshotRow, str]] = []
         for snapshot in await self._in_order(row):
-            path = self._folder.snapshot(served.uid, snapshot.name)
             try:
-                learner = await self._thread.run_in_thread(
-                    load_learner, path, snapshot.sha256, self._config.predictor.device
-                )
+                learner = await self._files.until_reached(functools.partial(self._load, served, snapshot))
             except SnapshotVersionError as error:
-                raise UnsupportedFormatError(f"{served.name}: {error}: start the server that wrote it") from None
+                raise UnsupportedFormatError(f"{served.name}: {error}") from None
             except (SharpError, OSError) as error:
                 lost.append((snapshot, redact(error)))
                 await self._damage.mark(served, snapshot)
@@ -140,6 +147,10 @@ class StartUp:
             detail = f"snapshot of version {snapshot.version} is damaged: {why}"
             await self._damage.note(served.name, snapshot.name, snapshot.version, served.model.version, detail)
         return serving
+
+    async def _load(self, served: ServedLearner, snapshot: SnapshotRow) -> Learner:
+        facts = (served.uid, snapshot.name, snapshot.sha256, self._config.predictor.device)
+        return await self._thread.run_in_thread(load_learner, self._files, *facts)
 
     async def _quality(self, row: LearnerRow) -> QualityReport:
         """How good the newest version is, as it was written down with it."""

@@ -138,12 +138,16 @@ class Batcher:
     def _work(self) -> None:
         lower_thread_priority(self._niceness)
         while (lane := self._ready.get()) is not None:
-            lane.announced = False  # before the queue is looked at: whoever comes later announces it again
-            batch = lane.take(self._config.max_batch_size)
-            if lane.queue:
-                self._announce(lane)
-            if batch:
-                self._compute(lane.served, batch)
+            self._serve(lane)
+
+    def _serve(self, lane: _Lane) -> None:
+        """Answer those who wait in a lane, as many as are computed together."""
+        lane.announced = False  # before the queue is looked at: whoever comes later announces it again
+        batch = lane.take(self._config.max_batch_size)
+        if lane.queue:
+            self._announce(lane)
+        if batch:
+            self._compute(lane.served, batch)
 
     def _compute(self, served: Servable, batch: list[_Waiting]) -> None:
         model, begun = served.model, time.perf_counter()

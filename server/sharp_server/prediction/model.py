@@ -15,6 +15,7 @@ from sharp_server.errors import RpcError
 from sharp_server.prediction.quality import QualityReport
 from sharp_server.prediction.summary import Summary, summarize
 from sharp_server.storage.data_folder import sha256_of
+from sharp_server.storage.version_files import VersionFiles
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,20 @@ def nothing_learned(version: int) -> RpcError:
     return RpcError("NOTHING_LEARNED", f"the learner knows no class {'any more' if version else 'yet'}")
 
 
-def load_learner(path: Path, sha256: bytes, device: str) -> Learner:
-    """Read a stored snapshot, or raise DamagedSnapshotError."""
+def load_learner(files: VersionFiles, uid: str, name: str, sha256: bytes, device: str) -> Learner:
+    """Read a stored snapshot, or raise DamagedSnapshotError if a sound file of it can't be had from anywhere."""
+    path = files.path(uid, name)
+    try:
+        learner = _load(path, sha256, device)
+    except DamagedSnapshotError:
+        if not files.heal(uid, name, sha256):
+            raise
+        learner = _load(path, sha256, device)
+    files.used(uid, name)
+    return learner
+
+
+def _load(path: Path, sha256: bytes, device: str) -> Learner:
     try:
         if sha256_of(path) != sha256:
             raise DamagedSnapshotError("the file does not have the checksum it was written with")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
-from sharp_engine import ClassQuality, Confusion, Learner, Quality
+from sharp_engine import ClassQuality, Confusion, Label, Learner, Quality
 
 _CONFUSIONS = 20
 """Pairs of classes that are kept, most frequent first."""
@@ -27,6 +28,12 @@ class MeasuredVersion:
     created: float
     quality: Quality
     """Classes worst first, the most frequent confusions only."""
+
+    def of_classes(self, labels: Collection[Label]) -> MeasuredVersion:
+        """Of these alone: a class that was forgotten is named by nothing any more."""
+        classes = tuple(entry for entry in self.quality.classes if entry.label in labels)
+        pairs = tuple(pair for pair in self.quality.confusions if pair.truth in labels and pair.answered in labels)
+        return replace(self, quality=Quality(classes, pairs))
 
     @property
     def right(self) -> int:

@@ -182,11 +182,13 @@ class Teaching:
         lane.take_in(until)
         return Model(version, model.predictor, summary, lane.beyond, lane.batch_examples, model.known)
 
-    def forget(self, served: Teachable) -> None:
-        """The learner is deleted."""
+    def forget(self, served: Teachable, farewell: RpcError) -> None:
+        """The learner is deleted, or goes on elsewhere."""
         lane = self._lanes.pop(served, None)
         if lane is not None:
-            lane.refuse(list(lane.queue), RpcError("LEARNER_NOT_FOUND", "the learner was deleted"))
+            lane.refuse(list(lane.queue), farewell)
+            if lane.task is not None:
+                lane.task.cancel()
 
     def close(self) -> None:
         """Teach nothing more."""

@@ -38,6 +38,9 @@ class Metrics:
             "sharp_training_failures", "Failed tries by reason.", ["reason"], registry=registry
         )
         self.corruption_events = Counter("sharp_corruption_events", "Things found damaged on disk.", registry=registry)
+        self.object_store_failures = Counter(
+            "sharp_object_store_failures", "Calls of the object store that did not get through.", registry=registry
+        )
         self.discarded = Counter("sharp_discarded_episodes", "Episodes given up.", registry=registry)
 
     def watch(self, collector: Collector) -> None:

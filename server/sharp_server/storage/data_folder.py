@@ -35,6 +35,7 @@ class DataFolder:
         self.journal = self.path / "journal.db"
         self.snapshots = self.path / "snapshots"
         self.work = self.path / "work"
+        self.weights = self.path / "weights"
         self._lock: int | None = None
 
     def acquire(self) -> None:
@@ -76,15 +77,25 @@ class DataFolder:
         for path in self.work.glob(f"*{uid}-*"):
             path.unlink(missing_ok=True)
 
-    def delete_learner(self, uid: str) -> None:
-        """Delete all files of a learner."""
+    def empty_learner(self, uid: str) -> None:
+        """Delete all files of a learner, but leave its folder: a note that it was here."""
         self.clear_work(uid)
         folder = self.of_learner(uid)
         with contextlib.suppress(FileNotFoundError):
             for path in folder.iterdir():
                 path.unlink(missing_ok=True)
-            folder.rmdir()
+            sync_folder(folder)
+
+    def delete_learner(self, uid: str) -> None:
+        """Delete all files of a learner, and its folder."""
+        self.empty_learner(uid)
+        with contextlib.suppress(FileNotFoundError):
+            self.of_learner(uid).rmdir()
         sync_folder(self.snapshots)
+
+    def learners(self) -> set[str]:
+        """The learners that have a folder here, by uid."""
+        return {folder.name for folder in self.snapshots.iterdir() if folder.is_dir()}
 
     def delete_snapshots(self, uid: str, names: list[str]) -> None:
         """Delete the files of snapshots."""
@@ -117,8 +128,11 @@ class DataFolder:
             sync_folder(self.path)
         return len(set_aside)
 
-    def sweep(self, kept: dict[str, set[str]]) -> int:
-        """Delete what a crash left behind: files without a row. `kept`: names of snapshots by uid."""
+    def sweep(self, kept: dict[str, set[str]], keep_folders: bool) -> int:
+        """Delete what a crash left behind: files without a row. `kept`: names of snapshots by uid.
+
+        `keep_folders`: those of learners without a row stay, empty, until their objects are deleted, too.
+        """
         swept = 0
         for folder in self.snapshots.iterdir():
             names = kept.get(folder.name)
@@ -126,7 +140,7 @@ class DataFolder:
                 if names is None or (path.name.removesuffix(SUFFIX) not in names and path.name != MANIFEST):
                     path.unlink(missing_ok=True)
                     swept += 1
-            if names is None and folder.is_dir():
+            if names is None and folder.is_dir() and not keep_folders:
                 folder.rmdir()
         for path in self.work.iterdir():
             if path.name.split("-")[0] not in kept:

@@ -11,7 +11,7 @@ Refusals are `RpcError`s, so that a caller can pass them on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from sharp_server.storage.records import (
     BatchSlice,
     Beyond,
     BeyondKey,
+    Change,
     CorruptionEvent,
     EpisodeRow,
     Forgotten,
@@ -30,6 +31,7 @@ from sharp_server.storage.records import (
     NewLesson,
     NewSnapshot,
     NewVersion,
+    OwnerRow,
     Published,
     QualityRow,
     Relabelling,
@@ -41,6 +43,10 @@ from sharp_server.storage.records import (
 
 class UnsupportedFormatError(RuntimeError):
     """What is on disk was written by another version of the server, and is sound as far as anybody can tell."""
+
+
+class StoreInUseError(RuntimeError):
+    """Another server has the database."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,10 @@ class Storage(Protocol):
         ...
 
     def append(self, arrival: Arrival) -> asyncio.Future[list[EpisodeRow]]:
-        """Keep a batch as the very next one of its stream; gives the episodes that are closed by it."""
+        """Keep a batch as the very next one of its stream; gives the episodes that are closed by it.
+
+        A new class that is there already, under another number, is written under that one.
+        """
         ...
 
     def close_episode(self, learner: int, stream: int, sequence: int) -> asyncio.Future[list[EpisodeRow]]:
@@ -121,8 +130,8 @@ class Storage(Protocol):
     def keep_lesson(self, lesson: NewLesson) -> asyncio.Future[LessonRow]:
         """Keep a lesson at the next place in the order of arrivals, or find the one with its request id.
 
-        An id is known as long as its examples are no part of a version, and among the newest 10,000 lessons of the
-        learner; one that belongs to other content is refused.
+        New classes are written as those of a batch. An id is known as long as its examples are no part of a version,
+        and among the newest 10,000 lessons of the learner; one that belongs to other content is refused.
         """
         ...
 
@@ -140,7 +149,8 @@ class Storage(Protocol):
         Batches that are open or in waiting episodes come by their place, whole; a lesson comes after the batches up to
         its `counted`. Everything that changes what is known but a version made of lessons alone (an episode learned,
         parked or retried, a class forgotten, a version restored) sets `counted` to 0: lessons first. Gives about so
-        many bytes, and at least one arrival if there is any.
+        many bytes, and at least one arrival if there is any. A version that was just recorded is served with what is
+        beyond it, so this and `last_lesson` wait for a database that is away, rather than fail.
         """
         ...
 
@@ -158,16 +168,21 @@ class Storage(Protocol):
         """A try begins; gives how many began since a phase was last finished."""
         ...
 
-    async def advance(self, episode: int) -> None:
-        """A phase was finished: what failed before counts no more."""
+    async def advance(self, episode: int, phase_sha256: bytes | None = None) -> None:
+        """A phase of a waiting episode was finished: what failed before counts no more.
+
+        `phase_sha256` names the object that holds the learner after this phase; absent: none does, and the one of
+        before stays. Whatever changes the version or the examples that an episode is learned from (a version recorded,
+        a class forgotten or relabelled), parks it or starts it over, takes its phase back in the same transaction.
+        """
         ...
 
     async def excuse(self, episode: int) -> None:
         """A try came to nothing for no fault of the episode."""
         ...
 
-    async def fail(self, episode: int) -> int:
-        """A try failed; gives how many have."""
+    async def fail(self, episode: int, start_over: bool = False) -> int:
+        """A try failed; gives how many have. `start_over`: what was finished of it counts no more."""
         ...
 
     async def park(self, episode: int, reason: str, detail: str) -> EpisodeRow:
@@ -296,4 +311,37 @@ class Storage(Protocol):
 
     async def corruption_events(self) -> list[CorruptionEvent]:
         """The newest hundred, newest first."""
+        ...
+
+
+class Ownership(Protocol):
+    """Who may write to which learner, where several servers share one journal.
+
+    A storage that speaks for an owner writes to a learner only while the owner and the epoch of its own claim are those
+    in the journal, compared in the transaction of the write; else it raises `StaleOwnerError` and writes nothing. What
+    it creates is its own at once. Reading is everybody's.
+    """
+
+    async def claim(self, learner: int, owner: str, address: str) -> int:
+        """Give a learner an owner, reached at an address, whoever had it before; gives the new epoch."""
+        ...
+
+    async def release(self, learner: int, epoch: int) -> None:
+        """Give a learner up, if it is still owned under this epoch; else StaleOwnerError."""
+        ...
+
+    async def owners(self) -> list[OwnerRow]:
+        """All learners by name, with their owners."""
+        ...
+
+
+class SharedStorage(Storage, Ownership, Protocol):
+    """A journal that several servers share."""
+
+    def changes(self) -> AsyncIterator[Change]:
+        """What any server changes from now on, as it is committed.
+
+        The first item, and the first after every lost connection, has `what` = "lost": it comes when listening has
+        begun, so whoever then looks at everything misses nothing.
+        """
         ...

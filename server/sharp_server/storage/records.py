@@ -83,6 +83,8 @@ class EpisodeRow:
     statistics: Blob
     place: int = 0
     """Of its end in the order of the learner's arrivals: lessons before it are learned before it."""
+    phase_sha256: Blob = b""
+    """Of the object that holds the learner after the newest finished phase; empty: there is none."""
 
 
 @dataclass(frozen=True)
@@ -332,6 +334,31 @@ class CorruptionEvent:
     detail: str
     time: float = 0.0
     """Given by the journal."""
+
+
+@dataclass(frozen=True)
+class OwnerRow:
+    """Who may write to a learner, where several servers share a database."""
+
+    learner: int
+    name: str
+    owner: str
+    """Name of a server; empty: nobody."""
+    address: str
+    """Where its owner is reached."""
+    epoch: int
+    """Rises with every claim."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something of a learner that others who read the same database want to hear of."""
+
+    uid: str
+    what: str
+    """version, lesson, owner or deleted; lost: others may have been missed, so everything is to be looked at."""
+    number: int
+    """The version, the place of the lesson (0: several changed), or the epoch."""
 
 
 @dataclass(frozen=True)

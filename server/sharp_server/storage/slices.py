@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,17 @@ from sharp_server.storage.records import BatchSlice
 def labels_of(slices: Sequence[BatchSlice], labels: dict[int, Label]) -> list[Label]:
     """The label of each example."""
     return [labels[ordinal] for piece in slices for ordinal in np.frombuffer(piece.y, np.int32).tolist()]
+
+
+def renumbered(y: bytes, numbers: Mapping[int, int]) -> bytes:
+    """Ordinals with some of them replaced.
+
+    >>> np.frombuffer(renumbered(np.array([1, 4, 1], np.int32).tobytes(), {4: 2}), np.int32).tolist()
+    [1, 2, 1]
+    """
+    if not numbers:
+        return y
+    return np.array([numbers.get(n, n) for n in np.frombuffer(y, np.int32).tolist()], np.int32).tobytes()
 
 
 def joined(slices: Sequence[BatchSlice], shape: tuple[int, ...]) -> NDArray[np.uint8 | np.float32]:

@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from sharp_engine import EpisodeReport
 from sharp_server.config.model import TrainerConfig
+from sharp_server.errors import ObjectsUnavailable
 from sharp_server.prediction.quality import QualityReport
 from sharp_server.prediction.summary import Summary
 from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.metrics import Metrics
-from sharp_server.runtime.threads import BackgroundThread
-from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.protocol import Died, Failed, Learned, Outcome, Stopped, Yielded
 from sharp_server.training.publisher import Publisher
 from sharp_server.training.trainee import Trainee
@@ -40,33 +40,36 @@ class Aftermath:
     def __init__(
         self,
         config: TrainerConfig,
-        folder: DataFolder,
+        files: VersionFiles,
         storage: Storage,
         publisher: Publisher,
-        thread: BackgroundThread,
         metrics: Metrics,
         statistics: Statistics,
         teaching: Teaching,
     ) -> None:
-        self._config, self._folder, self._storage, self._publisher = config, folder, storage, publisher
-        self._thread, self._metrics, self._statistics, self._teaching = thread, metrics, statistics, teaching
+        self._config, self._files, self._storage, self._publisher = config, files, storage, publisher
+        self._metrics, self._statistics, self._teaching = metrics, statistics, teaching
         self._full_disks: weakref.WeakKeyDictionary[Trainee, int] = weakref.WeakKeyDictionary()
         """Tries in a row whose outcome did not fit the disk."""
 
     async def follow(self, turn: TrainingTurn, outcome: Outcome, stopping: bool) -> float:
         """Do it; gives the seconds for which the learner waits before its next turn."""
         if isinstance(outcome, Learned):
-            await self._learned(turn, outcome)
+            try:
+                await self._learned(turn, outcome)
+            except ObjectsUnavailable:  # and somebody wants to change the learner now: it is learned again after that
+                await self._publisher.write_with_disk_retry(lambda: self._storage.excuse(turn.episode.id))
+                return self._config.retry_seconds
             return 0.0
         if isinstance(outcome, Stopped | Yielded) or turn.paused or stopping:
             return 0.0
         if isinstance(outcome, Failed) and outcome.reason == "DISK_FULL":
-            return await self._no_room(turn)
+            return await self._no_room(turn, outcome.detail)
         return await self._failed(turn, outcome)
 
     async def _learned(self, turn: TrainingTurn, outcome: Learned) -> None:
         trainee, report = turn.trainee, outcome.report
-        quality = self._publisher.compared(trainee, outcome.quality)
+        quality = self._publisher.compared(trainee, outcome.quality, outcome.summary.labels)
         statistics = self._statistics(report, outcome.summary, quality)
         learned = await self._publisher.publish_trained(
             trainee, turn.episode, turn.snapshot, outcome.summary, quality, statistics
@@ -79,34 +82,37 @@ class Aftermath:
             *(trainee.name, learned.number, learned.version, report.examples, report.seconds),
         )
 
-    async def _no_room(self, turn: TrainingTurn) -> float:
-        """What was learned does not fit the disk: no fault of the episode, which is learned again, ever less often."""
+    async def _no_room(self, turn: TrainingTurn, detail: str) -> float:
+        """What was learned does not fit the disk, or the journal can't be read: no fault of the episode, which is
+        learned again, ever less often.
+        """
         await self._publisher.write_with_disk_retry(lambda: self._storage.excuse(turn.episode.id))
         tries = self._full_disks[turn.trainee] = self._full_disks.get(turn.trainee, 0) + 1
         pause = min(self._config.retry_seconds * 2.0**tries, _LONGEST_PAUSE)
-        log.warning("%s: no room on the disk for what was learned; again in %.1f s", turn.trainee.name, pause)
+        log.warning("%s: no room on the disk, or no journal (%s); again in %.1f s", turn.trainee.name, detail, pause)
         return pause
 
     async def _failed(self, turn: TrainingTurn, outcome: Failed | Died) -> float:
         trainee, trainer = turn.trainee, self._config
-        attempts = await self._publisher.write_with_disk_retry(lambda: self._storage.fail(turn.episode.id))
+        failed = outcome if isinstance(outcome, Failed) else None
+        start_over = failed is not None  # a failure would only repeat itself from the same phase
+        attempts = await self._publisher.write_with_disk_retry(lambda: self._storage.fail(turn.episode.id, start_over))
         turn.episode = replace(turn.episode, attempts=attempts)
         trainee.update_episode(turn.episode)
-        failed = outcome if isinstance(outcome, Failed) else None
         reason = failed.reason if failed is not None else "TRAINER_DIED"
         log.warning("%s: try %d of episode %d: %s", trainee.name, attempts, turn.episode.number, outcome.detail)
         self._metrics.training_failures.labels(reason).inc()
         if attempts >= trainer.attempts or (failed is not None and failed.lasting):
             await self.park(turn, reason, outcome.detail)
             return 0.0
-        if failed is not None:  # a failure would only repeat itself from the same phase
-            await self._thread.run_in_thread(self._folder.clear_work, trainee.uid)
+        if start_over:
+            await self._files.clear_work(trainee)
         return trainer.retry_seconds
 
     async def park(self, turn: TrainingTurn, reason: str, detail: str) -> None:
         """Set the episode aside with its reason: an operator decides."""
         trainee = turn.trainee
-        await self._thread.run_in_thread(self._folder.clear_work, trainee.uid)
+        await self._files.clear_work(trainee)
         async with self._teaching.held(trainee):  # its examples count no more
             episode = await self._publisher.write_with_disk_retry(
                 lambda: self._storage.park(turn.episode.id, reason, detail)

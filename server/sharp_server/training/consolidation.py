@@ -23,6 +23,8 @@ from sharp_server.training.trainee import Trainee
 log = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_LOOKS = 0.5
+_LONGEST_PAUSE = 30.0
+"""Seconds between two tries that failed."""
 
 
 class TaughtTrainee(Trainee, Protocol):
@@ -47,6 +49,7 @@ class Consolidation:
         self._config, self._teaching, self._publisher, self._learners = config, teaching, publisher, learners
         self._wake_trainer = wake_trainer
         self._task: asyncio.Task[None] | None = None
+        self._pause = _SECONDS_BETWEEN_LOOKS
 
     def start(self) -> None:
         """Begin to look."""
@@ -62,7 +65,7 @@ class Consolidation:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 for served in list(self._learners):
-                    await self.consolidate(served)
+                    await self._try(served)
 
     async def consolidate(self, served: TaughtTrainee) -> bool:
         """Make a version of the lessons that came before any batch, if there are any; False: nothing was done."""
@@ -81,17 +84,24 @@ class Consolidation:
         while True:
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
             for served in list(self._learners):
-                if self._due(served):
-                    await self._try(served)
+                if not self._due(served):
+                    continue
+                if await self._try(served):
+                    self._pause = _SECONDS_BETWEEN_LOOKS
+                else:
+                    await asyncio.sleep(self._pause)
+                    self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _due(self, served: TaughtTrainee) -> bool:
         count = self._teaching.lessons(served)
         age = time.monotonic() - self._teaching.oldest_lesson(served)
         return bool(count) and (count >= self._config.version_lessons or age >= self._config.version_seconds)
 
-    async def _try(self, served: TaughtTrainee) -> None:
+    async def _try(self, served: TaughtTrainee) -> bool:
+        """False: it failed. A full disk or a store that is gone, most likely: the lessons stay where they are."""
         try:
             await self.consolidate(served)
-        except Exception as error:  # a full disk, most likely: the lessons stay where they are
+        except Exception as error:
             log.warning("%s: lessons could not be made part of a version yet: %s", served.name, error)
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+            return False
+        return True

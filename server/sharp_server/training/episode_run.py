@@ -13,21 +13,20 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-
-import torch
+from pathlib import Path
 
 import sharp_engine as engine
 from sharp_engine import Learner, Progress
-from sharp_server.config.model import TrainerConfig
+from sharp_server.config.model import LogConfig, TrainerConfig
 from sharp_server.errors import disk_is_full, redact
 from sharp_server.prediction.quality import quality_of
 from sharp_server.prediction.summary import summarize, summarize_layers
-from sharp_server.prediction.taught import teach_lesson
 from sharp_server.runtime import malloc
 from sharp_server.storage.data_folder import SUFFIX, sha256_of, sync_folder
 from sharp_server.storage.interface import ExampleSource
-from sharp_server.storage.slices import joined, labels_of
+from sharp_server.training.helpers import Helpers
 from sharp_server.training.portable_config import without_paths
+from sharp_server.training.preparation import learn, prepare
 from sharp_server.training.protocol import (
     Command,
     Drop,
@@ -61,8 +60,9 @@ _BETWEEN_PHASES = ("metric-ready", "phase-ended")
 class Trainer:
     """Serves the commands of the front, one after the other."""
 
-    def __init__(self, pipe: Connection, examples: ExampleSource, config: TrainerConfig) -> None:
+    def __init__(self, pipe: Connection, examples: ExampleSource, config: TrainerConfig, log_config: LogConfig) -> None:
         self._pipe, self._examples, self._device = pipe, examples, config.device
+        self._helpers = Helpers(examples, config, log_config)
         self._suspended = SuspendedLearners(config.suspended_learners, config.suspended_bytes)
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._cancel, self._give_way = threading.Event(), threading.Event()
@@ -74,11 +74,16 @@ class Trainer:
         threading.Thread(target=self._listen, name="pipe", daemon=True).start()
         self._send(Ready(os.getpid()))
         while not isinstance(command := self._commands.get(), Stop):
-            if isinstance(command, Train):
-                self._train(command.job)
-                self._return_memory()
-            elif isinstance(command, Drop):
-                self._suspended.drop(command.uid)
+            self._carry_out(command)
+        self._helpers.end()
+
+    def _carry_out(self, command: Command) -> None:
+        """Do what the front asked for; what only interrupts has had its effect by then."""
+        if isinstance(command, Train):
+            self._train(command.job)
+            self._return_memory()
+        elif isinstance(command, Drop):
+            self._suspended.drop(command.uid)
 
     def _return_memory(self) -> None:
         if time.monotonic() - self._returned >= _SECONDS_BETWEEN_RETURNS:
@@ -91,14 +96,18 @@ class Trainer:
                 command: Command = self._pipe.recv()
             except (EOFError, OSError):
                 os._exit(1)  # the front is gone: nobody could take what is being made
-            if isinstance(command, Train):
-                self._cancel.clear()
-                self._give_way.clear()
-            elif isinstance(command, Yield):
-                self._give_way.set()
-            elif isinstance(command, Pause | Stop):
-                self._cancel.set()
-            self._commands.put(command)
+            self._take(command)
+
+    def _take(self, command: Command) -> None:
+        """Interrupt what is under way where that is asked for, and queue the command."""
+        if isinstance(command, Train):
+            self._cancel.clear()
+            self._give_way.clear()
+        elif isinstance(command, Yield):
+            self._give_way.set()
+        elif isinstance(command, Pause | Stop):
+            self._cancel.set()
+        self._commands.put(command)
 
     def _send(self, report: Report) -> None:
         try:
@@ -114,6 +123,9 @@ class Trainer:
             self._send(Yielded(job.episode, over.in_memory))
         except engine.Cancelled:
             self._send(Stopped(job.episode))
+        except engine.ShardingError as error:
+            log.warning("episode %d of %s: %s: the trainer ends", job.number, job.learner, error)
+            os._exit(1)  # and its helpers with it: the front starts others, which go on from the last phase
         except BaseException as error:  # whatever it is: the front decides about tries and parking
             reason, lasting = _reason(error)
             log.warning("episode %d of %s failed: %s: %s", job.number, job.learner, type(error).__name__, error)
@@ -123,16 +135,11 @@ class Trainer:
 
     def _learn(self, job: Job) -> Learned:
         suspended = self._suspended.take(job)
-        slices = self._examples.read(job.episode) if suspended is None else []
-        x, y = joined(slices, job.input_shape), labels_of(slices, job.labels)
-        learner = suspended or _resumed(job, self._device) or self._taught(job, _begun(job, self._device))
-        learner.reconfigure(learner.config.with_options({"stream.blurry": job.blurry}))
+        learner = suspended or prepare(job, self._examples, self._device, self._cancel)
         observer = _Observer(job, learner, self._send, self._end_slice)
         try:
-            if learner.running is not None:
-                report = learner.resume_episode(x, y, observer=observer, cancel=self._cancel)
-            else:
-                report = learner.learn_episode(x, y, observer=observer, cancel=self._cancel)
+            with self._helpers.following(job, learner, self._cancel):
+                report = learn(job, learner, None if suspended else self._examples, observer, self._cancel)
         finally:
             observer.say_started(0, learner.config.training.phases)  # also of an episode that was refused at once
         learner.reconfigure(without_paths(learner.config))
@@ -145,25 +152,10 @@ class Trainer:
             return
         if learner.running is not None:
             learner.running.seconds = progress.seconds
-        in_memory = self._suspended.keep(job, learner)
+        # Helpers go on from the file of the phase, and the trainer has to begin where they do.
+        in_memory = self._helpers.processes_for(learner) == 1 and self._suspended.keep(job, learner)
         if in_memory or on_disk:
             raise SliceOver(in_memory)
-
-    def _taught(self, job: Job, learner: Learner) -> Learner:
-        """The learner with the lessons that came before the episode; one that is resumed has them."""
-        if job.lessons is None or not learner.config.metric.enabled:
-            return learner
-        lessons, threads = self._examples.lessons(job.lessons.learner, job.lessons.place), torch.get_num_threads()
-        torch.set_num_threads(job.lessons.threads)
-        try:
-            for lesson in lessons:
-                if self._cancel.is_set():
-                    raise engine.Cancelled("stopped while lessons were taught")
-                x, y = joined(lesson.slices, job.input_shape), labels_of(lesson.slices, job.labels)
-                teach_lesson(learner, x, y)
-        finally:
-            torch.set_num_threads(threads)
-        return learner
 
 
 class _Observer:
@@ -192,8 +184,10 @@ class _Observer:
         self.say_started(progress.phase, progress.phases)
         on_disk = False
         if progress.event == "phase-ended":
-            on_disk = _keep(self._job, self._learner, progress.phase)
-            self._send(PhaseDone(self._job.episode, summarize_layers(self._learner)))
+            kept = _keep(self._job, self._learner, progress.phase)
+            on_disk = kept is not None
+            file, sha256 = kept if kept is not None else (None, b"")
+            self._send(PhaseDone(self._job.episode, summarize_layers(self._learner), file, sha256))
         now = time.monotonic()
         if progress.event in _REPORTED and now - self._last >= _SECONDS_BETWEEN_REPORTS:
             self._last = now
@@ -230,50 +224,27 @@ def _fraction(progress: Progress) -> float:
     return done + (within if progress.event == "epoch-ended" else 0.0)
 
 
-def _begun(job: Job, device: str) -> Learner:
-    """The learner as it is before the episode."""
-    if job.base is None:
-        return Learner(job.config.with_options({"device": device}))
-    if sha256_of(job.base.path) != job.base.sha256:
-        raise engine.SnapshotError("the version to start from is damaged on disk")
-    return Learner.load(job.base.path, device=device)
-
-
-def _resumed(job: Job, device: str) -> Learner | None:
-    """The learner as it was after the last finished phase of this episode, if there is a sound file of it."""
-    for path in sorted(job.work.glob(f"{job.stem}-*{SUFFIX}"), reverse=True):
-        digest = path.name.removesuffix(SUFFIX).rsplit("-", 1)[-1]
-        try:
-            if sha256_of(path).hex() == digest:
-                learner = Learner.load(path, device=device)
-                if learner.running is not None:
-                    return learner
-        except (engine.SharpError, OSError) as error:
-            log.warning("a half-learned episode of %s can't be used: %s", job.learner, error)
-        path.unlink(missing_ok=True)
-    return None
-
-
-def _keep(job: Job, learner: Learner, phase: int) -> bool:
+def _keep(job: Job, learner: Learner, phase: int) -> tuple[Path, bytes] | None:
     """Leave a file from which the episode can go on after this phase; its name holds its own checksum.
 
-    False: the disk has no room for it.
+    Gives the file and its SHA-256. None: the disk has no room for it.
     """
     draft = job.work / f".{job.uid}-draft{SUFFIX}"
     try:
         learner.save(draft, pending=False)
-        kept = job.work / f"{job.stem}-{phase:04d}-{sha256_of(draft).hex()}{SUFFIX}"
+        sha256 = sha256_of(draft)
+        kept = job.work / f"{job.stem}-{phase:04d}-{sha256.hex()}{SUFFIX}"
         draft.rename(kept)
         sync_folder(job.work)
     except OSError as error:
         if not disk_is_full(error):
             raise
         log.warning("phase %d of episode %d could not be kept: %s", phase, job.number, error.strerror)
-        return False
+        return None
     for older in job.work.glob(f"{job.stem}-*{SUFFIX}"):
         if older != kept:
             older.unlink(missing_ok=True)
-    return True
+    return kept, sha256
 
 
 def _reason(error: BaseException) -> tuple[str, bool]:

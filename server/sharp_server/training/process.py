@@ -30,7 +30,7 @@ class TrainerProcess:
     """One trainer at a time; belongs to the event loop."""
 
     def __init__(self, data: Path, examples: ExampleSource, config: TrainerConfig, log_config: LogConfig) -> None:
-        self._arguments = (data, examples, config, log_config)
+        self._arguments, self._config = (data, examples, config, log_config), config
         self._process: SpawnProcess | None = None
         self._pipe: Connection | None = None
         self._ready = False
@@ -46,8 +46,9 @@ class TrainerProcess:
         """Start the process; called before any object of gRPC is made, and again when it ended."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
+        alone = self._config.processes == 1  # a daemon may not have helpers
         process = context.Process(
-            target=run_trainer, args=(theirs, *self._arguments), name="sharp-trainer", daemon=True
+            target=run_trainer, args=(theirs, *self._arguments), name="sharp-trainer", daemon=alone
         )
         # Ctrl-C reaches every process of a terminal: the trainer ends when the front says so, from its first moment on.
         interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)

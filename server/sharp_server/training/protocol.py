@@ -143,6 +143,10 @@ class PhaseDone:
 
     episode: int
     layers: tuple[LayerSummary, ...]
+    file: Path | None
+    """From which it can be gone on; absent: the disk has no room for it. It goes when the next phase is finished."""
+    sha256: bytes
+    """Of the file."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""How a version comes to serve: file in place → loaded off the loop → recorded in the journal → swapped in → tidied.
+"""How a version comes to serve: file in place → loaded off the loop → in the object store, where there is one →
+recorded in the journal → swapped in → tidied.
 
 The order is the promise: nothing serves that is not durable, nobody hears of a version before it serves, and raw
 examples go in the very transaction that records what was learned from them.
@@ -11,12 +12,12 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from sharp_engine import Learner, Quality
+from sharp_engine import Label, Learner, Quality
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import disk_is_full
 from sharp_server.prediction.model import Model
@@ -25,9 +26,10 @@ from sharp_server.prediction.summary import Summary, summarize
 from sharp_server.prediction.taught import Consolidated
 from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
-from sharp_server.storage.data_folder import DataFolder, new_name, sha256_of
+from sharp_server.storage.data_folder import new_name, sha256_of
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import EpisodeRow, NewSnapshot, NewVersion, Published
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.portable_config import without_paths
 from sharp_server.training.trainee import Trainee
 
@@ -40,6 +42,14 @@ T = TypeVar("T")
 
 Record = Callable[[NewVersion], Awaitable[Published]]
 """Writes a version into the journal, together with whatever belongs into the same transaction."""
+
+
+GiveUp = Callable[[], bool]
+"""Asked while an object store can't be reached: whether to wait for it no longer."""
+
+
+def _at_once() -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -71,12 +81,12 @@ class Publisher:
     def __init__(
         self,
         config: ServerConfig,
-        folder: DataFolder,
+        files: VersionFiles,
         storage: Storage,
         thread: BackgroundThread,
         teaching: Teaching,
     ) -> None:
-        self._config, self._folder, self._storage, self._thread = config, folder, storage, thread
+        self._config, self._files, self._storage, self._thread = config, files, storage, thread
         self._teaching = teaching
 
     async def publish_trained(
@@ -98,9 +108,9 @@ class Publisher:
             learned = replace(new, episode=episode.number, lessons=episode.place)
             return await self.write_with_disk_retry(lambda: self._storage.learned(episode.id, learned, statistics))
 
-        await self._publish(trainee, name, "learned", load, record)
+        await self._publish(trainee, name, "learned", load, record, lambda: trainee.changing)
         trainee.release(episode.bytes)
-        await self._thread.run_in_thread(self._folder.clear_work, trainee.uid)
+        await self._delete_if_possible(self._files.clear_work(trainee))
         await self.erase_if_possible()
         return replace(
             episode,
@@ -135,22 +145,27 @@ class Publisher:
         await self._tidy(trainee, published)
         await self.erase_if_possible()
 
-    def compared(self, trainee: Trainee, quality: Quality | None) -> QualityReport:
-        """The version that is about to serve, beside the one that serves."""
+    def compared(self, trainee: Trainee, quality: Quality | None, labels: Sequence[Label]) -> QualityReport:
+        """The version that is about to serve and knows these classes, beside the one that serves."""
         now = None if quality is None else MeasuredVersion(trainee.model.version + 1, time.time(), quality)
-        return compare(now, trainee.model.quality.now, self._config.quality.fall_points)
+        before = trainee.model.quality.now
+        known = before.of_classes(frozenset(labels)) if before is not None else None
+        return compare(now, known, self._config.quality.fall_points)
 
     def _save(self, trainee: Trainee, learner: Learner) -> Prepare:
         def save(path: Path) -> _Content:
             learner.reconfigure(without_paths(learner.config))
             learner.save(path, pending=False)
-            return _Content(learner, summarize(learner), self.compared(trainee, quality_of(learner)))
+            summary = summarize(learner)
+            return _Content(learner, summary, self.compared(trainee, quality_of(learner), summary.labels))
 
         return save
 
-    async def _publish(self, trainee: Trainee, name: str, cause: str, prepare: Prepare, record: Record) -> Published:
+    async def _publish(
+        self, trainee: Trainee, name: str, cause: str, prepare: Prepare, record: Record, give_up: GiveUp = _at_once
+    ) -> Published:
         version = trainee.model.version + 1
-        async with self._file(trainee, name, cause, version, prepare) as prepared:
+        async with self._file(trainee, name, cause, version, prepare, give_up) as prepared:
             content = prepared.content
             async with self._teaching.held(trainee):
                 published = await record(prepared.version)
@@ -166,10 +181,10 @@ class Publisher:
 
     @contextlib.asynccontextmanager
     async def _file(
-        self, trainee: Trainee, name: str, cause: str, version: int, prepare: Prepare
+        self, trainee: Trainee, name: str, cause: str, version: int, prepare: Prepare, give_up: GiveUp = _at_once
     ) -> AsyncIterator[_Prepared]:
         """The file of a version in its place, which goes again if the version does not come to be."""
-        path = self._folder.snapshot(trainee.uid, name)
+        path = self._files.path(trainee.uid, name)
 
         def prepared() -> _Prepared:
             content = prepare(path)
@@ -196,14 +211,24 @@ class Publisher:
         made: _Prepared | None = None
         try:
             made = await self._thread.run_in_thread(prepared)
-            yield made
+            async with self._files.recording(trainee.uid, path, made.version.snapshot.sha256, give_up):
+                yield made
         except Exception:  # whoever is cancelled does not know what the journal has: the next start looks
             if made is None or not made.recorded:
                 await asyncio.shield(self._thread.run_in_thread(path.unlink, missing_ok=True))
             raise
 
     async def _tidy(self, trainee: Trainee, published: Published) -> None:
-        await self._thread.run_in_thread(self._folder.delete_snapshots, trainee.uid, list(published.replaced))
+        await self._delete_if_possible(self._files.delete_snapshots(trainee, list(published.replaced)))
+
+    async def _delete_if_possible(self, deletion: Awaitable[None]) -> None:
+        """Delete files that a version has replaced, unless the disk refuses: the version is published all the same,
+        and whoever tidies next, or starts, deletes them.
+        """
+        try:
+            await deletion
+        except OSError as error:
+            log.warning("files that are not needed any more could not be deleted yet: %s", error.strerror)
 
     async def erase_if_possible(self) -> None:
         """Leave nothing deleted on disk, unless the disk has no room for that: the next deletion does it."""

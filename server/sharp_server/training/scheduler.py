@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 from sharp_server.config.model import ServerConfig
-from sharp_server.errors import disk_is_full
+from sharp_server.errors import ObjectsUnavailable, disk_is_full
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.storage.data_folder import DataFolder, new_name
 from sharp_server.storage.interface import Storage
+from sharp_server.storage.version_files import VersionFiles
 from sharp_server.training.aftermath import Aftermath
 from sharp_server.training.process import TrainerProcess
 from sharp_server.training.protocol import (
@@ -63,13 +64,15 @@ class Scheduler:
         self,
         config: ServerConfig,
         folder: DataFolder,
+        files: VersionFiles,
         storage: Storage,
         trainees: Iterable[Trainee],
         aftermath: Aftermath,
         process: TrainerProcess,
         metrics: Metrics,
     ) -> None:
-        self._config, self._folder, self._storage, self._order = config, folder, storage, TurnOrder(trainees)
+        self._config, self._folder, self._files, self._storage = config, folder, files, storage
+        self._order = TurnOrder(trainees)
         self._aftermath, self._process, self._metrics = aftermath, process, metrics
         self._turn: TrainingTurn | None = None
         self._wake = asyncio.Event()
@@ -134,6 +137,17 @@ class Scheduler:
         finally:
             self._wake.set()
 
+    async def leave(self, trainee: Trainee, seconds: float) -> None:
+        """Let the trainer leave one learner after its phase, but don't wait longer than this; nothing of it is lost.
+
+        The caller keeps it from being taken up again.
+        """
+        turn = self._turn
+        if turn is not None and turn.trainee is trainee:
+            self._process.send(Yield())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(turn.over(), seconds)
+
     # ---- what the trainer says --------------------------------------------------------------------------------------
 
     def _hear(self, report: Report) -> None:
@@ -146,7 +160,7 @@ class Scheduler:
                 turn.conclude(report)
                 return
             if isinstance(report, PhaseDone):
-                self._spawn_advance(turn)
+                self._spawn_advance(turn, report)
             if not (isinstance(report, Started) and turn.goes_on):
                 turn.trainee.follow_turn(report, self._config.trainer.attempts)
             if isinstance(report, Progressed):
@@ -168,14 +182,14 @@ class Scheduler:
             turn.may_be_asked_to_yield = False
             self._process.send(Yield())
 
-    def _spawn_advance(self, turn: TrainingTurn) -> None:
-        task = asyncio.get_running_loop().create_task(self._advance(turn))
+    def _spawn_advance(self, turn: TrainingTurn, phase: PhaseDone) -> None:
+        task = asyncio.get_running_loop().create_task(self._advance(turn, phase))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _advance(self, turn: TrainingTurn) -> None:
+    async def _advance(self, turn: TrainingTurn, phase: PhaseDone) -> None:
         try:
-            await self._storage.advance(turn.episode.id)
+            await self._files.record_phase(turn.trainee, turn.episode.id, phase.file, phase.sha256)
         except Exception as error:  # a counter: the next phase writes it again
             log.warning("a finished phase could not be noted: %s", error)
             return
@@ -199,6 +213,8 @@ class Scheduler:
             trainee = ready[0]
             try:
                 await self._take_turn(trainee)
+            except ObjectsUnavailable:
+                self._order.defer(trainee, 5.0)
             except Exception:
                 log.exception("a turn of training failed in the front")
                 self._order.defer(trainee, 5.0)
@@ -225,6 +241,8 @@ class Scheduler:
         outcome: Outcome | None = None
         trainee.begin_turn(episode)
         try:
+            if not (goes_on and in_memory):
+                await self._fetch_files(turn)
             starts = 0 if goes_on and in_memory else await self._begin(turn)
             if starts > _STARTS:
                 detail = f"the server or the trainer died under it {starts - 1} times"
@@ -236,17 +254,25 @@ class Scheduler:
                 self._process.send(Pause())
             self._ask_to_yield()
             outcome = await self._outcome(turn)
+            await asyncio.gather(*self._background)  # what they note belongs to this turn
             pause = await self._aftermath.follow(turn, outcome, self._stop.is_set())
             self._order.defer(trainee, pause)
         finally:
             if isinstance(outcome, Yielded):
-                await asyncio.gather(*self._background)  # what they note belongs to this turn
                 standing.leave(episode.id, outcome.in_memory)
             else:
                 trainee.end_turn()
             self._order.end(trainee, isinstance(outcome, Learned))
             self._turn = None
             turn.end()
+
+    async def _fetch_files(self, turn: TrainingTurn) -> None:
+        """Where the data folder is a cache: what the trainer begins with, or goes on from."""
+        trainee = turn.trainee
+        if self._files.remote:
+            if trainee.head is not None:
+                await asyncio.to_thread(self._files.ensure, trainee.uid, *trainee.head)
+            await self._files.fetch_phase(trainee, turn.episode.id, self._stem(turn))
 
     async def _begin(self, turn: TrainingTurn) -> int:
         while True:
@@ -256,6 +282,10 @@ class Scheduler:
                 if not disk_is_full(error) or self._stop.is_set() or turn.paused:
                     raise
                 await asyncio.sleep(self._config.trainer.retry_seconds)
+
+    def _stem(self, turn: TrainingTurn) -> str:
+        """Beginning of the names of an episode's phases, on top of the version that serves."""
+        return f"{turn.trainee.uid}-{turn.episode.number}-{turn.trainee.model.version}"
 
     def _job(self, turn: TrainingTurn) -> Job:
         trainee, episode, head = turn.trainee, turn.episode, turn.trainee.head
@@ -270,7 +300,7 @@ class Scheduler:
             input_shape=trainee.input_shape or (),
             labels=trainee.labels_by_ordinal(),
             work=self._folder.work,
-            stem=f"{trainee.uid}-{episode.number}-{trainee.model.version}",
+            stem=self._stem(turn),
             out=self._folder.snapshot(trainee.uid, turn.snapshot),
             lessons=LessonsBefore(trainee.id, episode.place, self._config.predictor.threads),
         )

@@ -16,6 +16,11 @@ from sharp_server.training.protocol import PhaseDone, Progressed, Started
 class Trainee(Teachable, Protocol):
     """A learner, as far as training is concerned."""
 
+    @property
+    def changing(self) -> bool:
+        """Whether a call is restoring, changing or deleting it, or waits to."""
+        ...
+
     def next_episode(self) -> EpisodeRow | None:
         """The episode to be learned next; none while the learner is being changed or deleted."""
         ...

@@ -74,11 +74,11 @@ class TurnOrder:
         self,
         trainees: Iterable[Trainee],
         work: Callable[[Trainee, EpisodeRow], float] = work_of,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        self._trainees, self._work, self._clock = trainees, work, clock
+        self._trainees, self._work, self._clock = trainees, work, clock or time.monotonic
         self._standings: weakref.WeakKeyDictionary[Trainee, Standing] = weakref.WeakKeyDictionary()
-        self._virtual, self._looked, self._active = 0.0, clock(), 0
+        self._virtual, self._looked, self._active = 0.0, self._clock(), 0
         self._pace = _FIRST_PACE
         self._turn_began = 0.0
 

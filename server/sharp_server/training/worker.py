@@ -24,7 +24,7 @@ def run_trainer(
     pipe: Connection, data: Path, examples: ExampleSource, config: TrainerConfig, log_config: LogConfig
 ) -> None:
     """The main function of the training process."""
-    _die_with_parent()
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the front says when to stop, through the pipe
     os.nice(config.niceness)
@@ -38,10 +38,10 @@ def run_trainer(
     fcntl.flock(lock, fcntl.LOCK_EX)  # a trainer of a server that was just killed may still be ending
     from sharp_server.training.episode_run import Trainer
 
-    Trainer(pipe, examples, config).serve()
+    Trainer(pipe, examples, config, log_config).serve()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Ask the kernel to end this process with the one that started it; elsewhere the closed pipe does."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)

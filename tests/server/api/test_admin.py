@@ -50,11 +50,11 @@ def content_of(server: Server) -> bytes:
 
 def test_learners_are_made_told_listed_by_pages_and_deleted(shared: Server) -> None:
     config = learner_pb2.LearnerConfig(
-        preset="mnist", seed=5, overrides={"training.phases": "4", "memory.stm_choice": "herding"}
+        preset="mnist", seed=5, overrides={"training.phases": "4", "training.selection": "covered"}
     )
     made = shared.admin.CreateLearner(pb.CreateLearnerRequest(name="listed-0", config=config)).learner
     assert made.config == config
-    assert (made.settings["training.phases"], made.settings["memory.stm_choice"]) == ("4", '"herding"')
+    assert (made.settings["training.phases"], made.settings["training.selection"]) == ("4", '"covered"')
     assert list(made.input_shape) == [1, 28, 28] and made.architecture.startswith("conv-small")
     assert made.status.state == learner_pb2.LEARNER_STATE_IDLE and made.status.model_version == 0
     with refused("LEARNER_EXISTS"):
@@ -348,5 +348,5 @@ def test_the_status_of_the_server_tells_limits_disk_and_trainer(shared: Server) 
     until(lambda: shared.status().trainer.running)
     status = shared.status()
     assert status.state == 2 and status.limits.message_bytes >= 4 << 20 and status.free_bytes > 0
-    assert all(value for _, value in status.limits.ListFields()) and len(status.limits.ListFields()) == 13
+    assert all(value for _, value in status.limits.ListFields()) and len(status.limits.ListFields()) == 14
     assert status.device == "cpu" and not status.corruption_events

@@ -14,7 +14,7 @@ import sharp_server
 from sharp.v1 import errors_pb2
 from sharp_engine.errors import SharpError
 from sharp_server.api.errors import CODES, REASONS, TABLE, answer_for
-from sharp_server.errors import JournalUnavailable, RpcError, redact
+from sharp_server.errors import JournalUnavailable, RpcError, StoreUnavailable, redact
 
 INTERNAL_BY_NATURE = {
     "SharpError",
@@ -22,6 +22,7 @@ INTERNAL_BY_NATURE = {
     "EpisodeFailedError",
     "NonFiniteLossError",
     "SilentNetworkError",
+    "ShardingError",
 }
 """Errors of the engine that no request can bring about at the edge: there they are faults of ours."""
 
@@ -60,13 +61,14 @@ def test_every_reason_can_be_told_with_its_code_and_details(reason: str) -> None
 def test_every_reason_that_the_server_gives_is_one_of_the_wire_and_every_one_of_the_wire_is_given() -> None:
     folder = Path(sharp_server.__file__).parent
     text = "\n".join(path.read_text() for path in folder.rglob("*.py"))
-    given = set(re.findall(r'(?:RpcError|_details|Answer)\(\s*"([A-Z_]+)"', text))
+    given = set(re.findall(r'(?:RpcError|_details|Answer|__init__)\(\s*"([A-Z_]+)"', text))
     assert given <= set(REASONS)
     assert set(REASONS) - given == set()
 
 
 def test_a_full_disk_is_told_as_such_and_a_bug_with_an_incident_only(caplog: pytest.LogCaptureFixture) -> None:
     assert answer_for(JournalUnavailable("database or disk is full")).reason == "DISK_FULL"
+    assert answer_for(StoreUnavailable("connection refused")).reason == "STORE_UNAVAILABLE"
     assert answer_for(OSError(28, "No space left on device", "/data/secret")).reason == "DISK_FULL"
     answer = answer_for(sqlite3.ProgrammingError("near x: /data/secret"))
     assert answer.reason == "INTERNAL_ERROR"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,11 +45,30 @@ def test_every_option_has_a_type_a_default_and_a_sentence_of_help() -> None:
         ({"listen.host": "0.0.0.0"}, "0.0.0.0"),
         ({"trust.certificate": "a.pem"}, "trust.key"),
         ({"log.format": "xml"}, "xml"),
+        ({"data.store": "mysql://host/name"}, "data.store"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_refused_with_its_value(flags: dict[str, str], word: str) -> None:
     with pytest.raises(ConfigurationError, match=word.replace(".", r"\.")):
         resolve_config(flags, {})
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://sharp:very-secret@host:5432/name?sslmode=require",
+        "postgresql://host/name?user=sharp&password=very-secret",
+        "postgresql://sharp:very-secret@one,two/name",
+    ],
+)
+def test_the_password_of_a_database_is_used_and_never_shown(dsn: str) -> None:
+    resolved = resolve_config({"data.store": dsn}, {})
+    assert resolved.config.data.store == dsn
+    shown = dict((name, value) for name, value, _ in resolved.rows())["data.store"]
+    assert "very-secret" not in f"{shown}{resolved.config!r}" and "sharp" in str(shown) and "name" in str(shown)
+    with pytest.raises(ConfigurationError) as caught:
+        resolve_config({"data.store": dsn.replace("postgresql", "mysql")}, {})
+    assert "very-secret" not in str(caught.value)
 
 
 def test_listening_beyond_loopback_needs_tokens_or_an_explicit_word() -> None:
@@ -64,21 +84,18 @@ def test_a_file_with_an_unknown_setting_is_refused(tmp_path: Path) -> None:
         resolve_config({}, {}, file)
 
 
-def test_a_second_server_on_the_folder_or_the_port_fails_loudly(tmp_path: Path) -> None:
-    first = Server(tmp_path / "one").start()
-    try:
-        same_folder = Server(tmp_path / "two")
-        same_folder.settings["data.folder"] = first.settings["data.folder"]
-        same_port = Server(tmp_path / "three", listen__port=first.port)
-        for server in (same_folder, same_port):
-            server.start(wait=False)
-        for server, words in ((same_folder, "another server has the data folder"), (same_port, "cannot listen on")):
-            assert server.process.wait(SECONDS) == 1
-            assert words in server.log.read_text()
-            assert "Traceback" not in server.log.read_text()
-        assert f"serves on 127.0.0.1:{first.port}" in first.log.read_text()
-    finally:
-        first.stop()
+def test_a_second_server_on_the_folder_or_the_port_fails_loudly(lend: Callable[..., Server], tmp_path: Path) -> None:
+    first = lend()
+    same_folder = Server(tmp_path / "two")
+    same_folder.settings["data.folder"] = first.settings["data.folder"]
+    same_port = Server(tmp_path / "three", listen__port=first.port)
+    for server in (same_folder, same_port):
+        server.start(wait=False)
+    for server, words in ((same_folder, "another server has the data folder"), (same_port, "cannot listen on")):
+        assert server.process.wait(SECONDS) == 1
+        assert words in server.log.read_text()
+        assert "Traceback" not in server.log.read_text()
+    assert f"serves on 127.0.0.1:{first.port}" in first.log.read_text()
 
 
 def test_a_device_that_is_not_there_stops_the_server_before_it_looks_at_its_data(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.abuse.certificates import Authority
+from devtools.certificates import Authority
 from tests.server.http.test_api import refused
 from tests.server.running import Server
 

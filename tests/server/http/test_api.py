@@ -294,8 +294,8 @@ def test_events_tell_the_state_at_once_and_what_was_missed(pets: Server, http: h
         assert "watched" in [learner["name"] for learner in listed]
 
 
-def test_a_stream_of_events_ends_with_its_learner_and_with_the_server(serve: Callable[..., Server]) -> None:
-    server = serve()
+def test_a_stream_of_events_ends_with_its_learner_and_with_the_server(lend: Callable[..., Server]) -> None:
+    server = lend()
     server.create("short")
     address = f"http://127.0.0.1:{server.http_port}"
     with httpx.Client(base_url=address, timeout=60) as http, httpx.stream("GET", f"{address}/api/events") as overview:

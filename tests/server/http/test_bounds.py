@@ -118,13 +118,17 @@ def test_a_head_without_end_is_refused(strict: Server) -> None:
         assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
 
 
-def test_more_connections_than_there_may_be_are_refused(serve: Callable[..., Server]) -> None:
-    server = serve(http__connections=4)
-    address = f"http://127.0.0.1:{server.http_port}/healthz"
-    idle = [connected(server, b"") for _ in range(6)]
+@pytest.fixture
+def narrow(lend: Callable[..., Server]) -> Server:
+    return lend(http__connections=4, limits__streams=1)
+
+
+def test_more_connections_than_there_may_be_are_refused(narrow: Server) -> None:
+    address = f"http://127.0.0.1:{narrow.http_port}/healthz"
+    idle = [connected(narrow, b"") for _ in range(6)]
     try:
         assert httpx.get(address, timeout=60).status_code == 503
-        more = [connected(server, b"") for _ in range(6)]
+        more = [connected(narrow, b"") for _ in range(6)]
         assert any(everything(connection) == b"" for connection in more[-2:])
     finally:
         for connection in [*idle, *more]:
@@ -135,9 +139,8 @@ def test_more_connections_than_there_may_be_are_refused(serve: Callable[..., Ser
         time.sleep(0.05)
 
 
-def test_streams_over_http_count_with_those_over_grpc(serve: Callable[..., Server]) -> None:
-    server = serve(limits__streams=1)
-    server.create("one")
-    address = f"http://127.0.0.1:{server.http_port}"
-    with server.stream("one"):
+def test_streams_over_http_count_with_those_over_grpc(narrow: Server) -> None:
+    narrow.create("one")
+    address = f"http://127.0.0.1:{narrow.http_port}"
+    with narrow.stream("one"):
         refused(httpx.get(f"{address}/api/events", timeout=60), 429, "TOO_MANY_STREAMS")

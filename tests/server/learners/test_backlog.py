@@ -55,6 +55,24 @@ def test_episodes_are_learned_by_position_and_parked_ones_are_passed_over() -> N
     asyncio.run(work())
 
 
+def test_what_is_read_back_after_a_change_of_classes_undoes_nothing_that_happened_meanwhile() -> None:
+    async def work() -> None:
+        backlog = Backlog()
+        for number in (1, 2, 3):
+            backlog.closed(episode(number))
+        backlog.update(episode(2, state="parked"))
+        read = [episode(1, examples=4, bytes=40), episode(2, state="waiting", position=9)]
+        backlog.closed(episode(4))  # while it was being read
+        backlog.forgot(read, [episode(3)], 160, 0)
+        assert [e.number for e in backlog.waiting()] == [1, 4] and [e.number for e in backlog.parked()] == [2]
+        assert [e.examples for e in backlog.waiting()] == [4, 10]
+        backlog.update(episode(1, state="learned"))
+        backlog.relabelled([episode(1), episode(4, classes=("b",))])
+        assert [(e.number, e.classes) for e in backlog.waiting()] == [(4, ("b",))]
+
+    asyncio.run(work())
+
+
 def test_whoever_waits_for_room_is_woken_by_every_release() -> None:
     async def work() -> None:
         backlog = Backlog()
@@ -77,6 +95,15 @@ def test_a_class_keeps_its_number_until_it_is_forgotten_and_gets_another_one_the
     assert ordinal == 0 and "a" not in classes
     assert classes.number(["a"], 9).tolist() == [2]
     assert classes.adopt(["b", "c"]) == [(1, '"b"'), (3, '"c"')] and classes.next_ordinal == 4
+
+
+def test_a_class_whose_forgetting_did_not_come_about_goes_by_its_number_again() -> None:
+    classes = ClassOrdinals(0)
+    classes.number(["a"], 9)
+    ordinal = classes.forget("a")
+    assert classes.number(["a"], 9).tolist() == [1]  # meanwhile
+    classes.take_back("a", ordinal)
+    assert classes.by_ordinal() == {0: "a"} and classes.number(["a"], 9).tolist() == [0]
 
 
 def test_classes_beyond_the_limit_are_refused_together_and_none_of_them_is_known() -> None:

@@ -22,8 +22,9 @@ def bits(server: Server, name: str, x: Any, **options: Any) -> tuple[Any, ...]:
 
 
 @pytest.fixture
-def server(serve: Callable[..., Server]) -> Server:
-    return serve("one", teaching__version_seconds=3600)
+def server(lend: Callable[..., Server]) -> Server:
+    """Makes no version of lessons by itself."""
+    return lend(teaching__version_seconds=3600)
 
 
 def test_what_is_taught_is_known_when_the_call_returns_and_after_a_kill_to_the_last_bit(server: Server) -> None:
@@ -163,7 +164,8 @@ def _request(server: Server, wanted: int) -> Any:
     return prediction_pb2.PredictRequest(learner="trees", inputs=tensor(x), min_examples=wanted)
 
 
-def test_lessons_become_a_version_that_answers_the_same_to_the_last_bit(server: Server) -> None:
+def test_lessons_become_a_version_that_answers_the_same_to_the_last_bit(serve: Callable[..., Server]) -> None:
+    server = serve(teaching__version_seconds=3600)
     server.create("trees")
     x, y = blobs(CLASSES, each=6)
     probes, _ = blobs(CLASSES, each=10, seed=1)
@@ -185,8 +187,8 @@ def test_lessons_become_a_version_that_answers_the_same_to_the_last_bit(server: 
     assert bits(server, "trees", probes) == beyond
 
 
-def test_lessons_become_a_version_by_themselves_after_a_while(serve: Callable[..., Server]) -> None:
-    server = serve(teaching__version_seconds=0.2)
+def test_lessons_become_a_version_by_themselves_after_a_while(lend: Callable[..., Server]) -> None:
+    server = lend(teaching__version_seconds=0.2)
     server.create("trees")
     server.lesson("trees", *blobs(CLASSES, each=4))
     until(lambda: server.learner("trees").status.model_version == 1, what="a version of the lesson")
@@ -299,20 +301,19 @@ def test_many_lessons_at_once_are_all_known_in_an_order_that_a_restart_repeats(s
     assert bits(server, "trees", probes, min_examples=50) == before
 
 
-def test_versions_do_not_depend_on_when_lessons_were_consolidated(serve: Callable[..., Server]) -> None:
+def test_versions_do_not_depend_on_when_lessons_were_consolidated(lend: Callable[..., Server]) -> None:
     found = []
-    for seconds in (0.0, 3600.0):
-        server = serve(f"after {seconds}", teaching__version_seconds=seconds)
+    for seconds in (0.2, 3600):
+        server = lend(teaching__version_seconds=seconds)
         server.create("trees")
         x, y = blobs(CLASSES, each=8)
         for i in range(6):
             server.lesson("trees", x[i : i + 1], y[i : i + 1])
-            if not seconds:
+            if seconds < 1:
                 until(lambda: server.learner("trees").status.backlog.lessons == 0)  # noqa: B023
         server.teach("trees", (x[6:], y[6:]))
         server.lesson("trees", x[:1], ["elm"])
         found.append(bits(server, "trees", x))
-        server.kill()
     assert found[0] == found[1]
 
 

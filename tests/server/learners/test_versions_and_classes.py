@@ -73,7 +73,7 @@ def by_hand(content: bytes, folder: Path) -> tuple[dict[str, list[int]], Counter
     whitening = fit_whitening(known.semantic, learner.feature_map.stable, learner.config.metric)
     config, fitted = learner.config.metric, known.calibration
     means = whitened_means(known.semantic, whitening)
-    metric = Metric(means, config.floor, fitted.noise)  # every class is well known: none gains a bonus
+    metric = Metric.of(means, config.floor, fitted.noise)  # every class is well known: none gains a bonus
     counts: dict[str, list[int]] = {}
     wrong: Counter[tuple[str, str]] = Counter()
     every = [(kept.class_id, example) for kept in known.episodic.classes for example in kept.features.float()]
@@ -112,9 +112,9 @@ def test_the_quality_of_a_version_is_what_one_finds_by_hand_from_the_same_held_o
 
 
 def test_every_version_stands_beside_the_one_before_in_status_events_and_lists_also_after_a_restart(
-    serve: Callable[..., Server],
+    lend: Callable[..., Server],
 ) -> None:
-    server = serve()
+    server = lend()
     server.create("a")
     with server.stream("a") as stream:
         learned = []
@@ -139,16 +139,17 @@ def test_every_version_stands_beside_the_one_before_in_status_events_and_lists_a
     assert [one.model_version for one in qualities(server, "a")] == [2, 1]
 
 
-def test_a_class_that_got_worse_is_named_in_the_log_the_status_and_the_metrics(serve: Callable[..., Server]) -> None:
-    server = serve()
+def test_a_class_that_got_worse_is_named_in_the_log_the_status_and_the_metrics(lend: Callable[..., Server]) -> None:
+    server = lend()
     server.create("a")
+    logged = len(server.log.read_text())
     server.teach("a", blobs("ab", each=600))
     x, _ = blobs("a", each=600, seed=3)
     server.teach("a", (x, ["c"] * 600), stream_id="wrong")  # another class in the very same place
     fallen = server.learner("a").status.quality.fallen
     assert [fall.now.label.text for fall in fallen] == ["a"]
     assert fallen[0].before.right > fallen[0].now.right
-    assert "version 2 answers 'a' worse" in server.log.read_text()
+    assert "version 2 answers 'a' worse" in server.log.read_text()[logged:]
     assert figures(server)['sharp_fallen_classes{learner="a"}'] == 1
 
 
@@ -328,8 +329,8 @@ def test_old_names_are_forgotten_in_snapshots_also_when_the_journal_was_lost(ser
 
 
 @pytest.mark.parametrize("mark", ["before", "after"])
-def test_names_survive_a_kill_and_batches_that_waited_come_out_right(mark: str, serve: Callable[..., Server]) -> None:
-    server = serve()
+def test_names_survive_a_kill_and_batches_that_waited_come_out_right(mark: str, lend: Callable[..., Server]) -> None:
+    server = lend()
     server.create("a", training__min_steps="400")
     server.teach("a", blobs("ab"))
     with server.stream("a", "t") as stream:
@@ -353,9 +354,9 @@ def test_names_survive_a_kill_and_batches_that_waited_come_out_right(mark: str, 
 
 
 def test_lessons_beyond_the_version_follow_names_and_survive_the_step_back_and_a_kill(
-    serve: Callable[..., Server],
+    lend: Callable[..., Server],
 ) -> None:
-    server = serve("one", teaching__version_seconds=3600)
+    server = lend(teaching__version_seconds=3600)
     server.create("trees")
     for number, texts in enumerate(("ab", "cd")):
         server.teach("trees", blobs(texts), stream_id=str(number))

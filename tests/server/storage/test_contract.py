@@ -7,7 +7,7 @@ import json
 import pickle
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +30,22 @@ from sharp_server.storage.records import (
     NewVersion,
     Relabelling,
 )
-from tests.server.storage.implementations import IMPLEMENTATIONS
+from tests.server.storage.implementations import IMPLEMENTATIONS, Implementation
 
 PLANTED = b"planted-pattern-0123456789"
 Work = Callable[[Storage], Coroutine[Any, Any, None]]
-Run = Callable[[Work], None]
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+@dataclass(frozen=True)
+class Run:
     """Opens what lies in a folder, works with it, and closes it; again and again, if one likes."""
-    make = IMPLEMENTATIONS[request.param]
 
-    def run(work: Work) -> None:
+    implementation: Implementation
+    folder: Path
+
+    def __call__(self, work: Work) -> None:
         async def main() -> None:
-            storage = make(tmp_path)
+            storage = self.implementation.make(self.folder)
             await storage.open()
             try:
                 await asyncio.wait_for(work(storage), 60)
@@ -53,7 +54,14 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 
         asyncio.run(main())
 
-    return run
+    def bytes_on_disk(self) -> bytes:
+        """Everything that the implementation's tables hold on disk, used or not."""
+        return self.implementation.bytes_on_disk(self.folder)
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    return Run(IMPLEMENTATIONS[request.param], tmp_path)
 
 
 def arrival(learner: int, stream: int, sequence: int, y: list[int], **options: Any) -> Arrival:
@@ -230,6 +238,54 @@ def test_an_episode_is_tried_failed_excused_and_advanced(run: Run) -> None:
     run(work)
 
 
+def test_the_object_of_the_newest_finished_phase_is_kept_with_its_episode(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        episode = await episode_of(storage, learner, stream, 1, [0, 0])
+        assert episode.phase_sha256 == b""
+
+        async def phase() -> bytes:
+            return (await storage.unlearned_episodes(learner))[0].phase_sha256
+
+        await storage.advance(episode.id, b"1" * 32)
+        await storage.advance(episode.id, b"2" * 32)
+        assert await phase() == b"2" * 32
+        await storage.advance(episode.id)
+        await storage.begin(episode.id)
+        await storage.excuse(episode.id)
+        await storage.fail(episode.id)
+        assert await phase() == b"2" * 32
+        await storage.fail(episode.id, start_over=True)
+        assert await phase() == b""
+
+    run(work)
+
+
+@pytest.mark.parametrize("change", ["version", "learned", "forgotten", "relabelled", "parked"])
+def test_no_episode_goes_on_from_a_phase_once_what_it_is_learned_from_has_changed(run: Run, change: str) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        one = await episode_of(storage, learner, stream, 1, [0, 1])
+        two = await episode_of(storage, learner, stream, 3, [0, 1])
+        await storage.advance(two.id, b"2" * 32)
+        if change == "version":
+            await storage.publish(version(learner, 1))
+        elif change == "learned":
+            await storage.learned(one.id, version(learner, 1), b"")
+            await storage.advance(one.id, b"1" * 32)  # it comes too late
+        elif change == "forgotten":
+            await storage.forget(learner, json.dumps("class 0"))
+        elif change == "relabelled":
+            await storage.relabel(Relabelling(learner, json.dumps("class 0"), json.dumps("class 1"), True))
+        else:
+            await storage.park(two.id, "ENGINE_ERROR", "why")
+            await storage.retry(learner, two.number)
+        episodes = await storage.episodes_of_stream(stream, 0, 10)
+        assert [episode.phase_sha256 for episode in episodes] == [b"", b""]
+
+    run(work)
+
+
 def test_a_parked_episode_can_be_tried_again_or_given_up_and_no_other_can(run: Run) -> None:
     async def work(storage: Storage) -> None:
         learner, stream = await learner_and_stream(storage)
@@ -253,15 +309,15 @@ def test_a_parked_episode_can_be_tried_again_or_given_up_and_no_other_can(run: R
     run(work)
 
 
-def test_learning_an_episode_records_a_version_and_deletes_its_examples(run: Run, tmp_path: Path) -> None:
+def test_learning_an_episode_records_a_version_and_deletes_its_examples(run: Run) -> None:
     async def work(storage: Storage) -> None:
         learner, stream = await learner_and_stream(storage)
         episode = await episode_of(storage, learner, stream, 1, [0, 1] * 500)
-        assert any(PLANTED in path.read_bytes() for path in tmp_path.iterdir())
+        assert PLANTED in run.bytes_on_disk()
         done = await storage.learned(episode.id, version(learner, 1, episode=episode.number), b"statistics")
         assert (done.replaced, done.forgotten) == ((), None)
         assert await storage.erase()
-        assert not any(PLANTED in path.read_bytes() for path in tmp_path.iterdir())
+        assert PLANTED not in run.bytes_on_disk()
         (row,) = await storage.learners()
         (snapshot,) = await storage.snapshots(learner)
         assert (row.version, row.head) == (1, snapshot.id)
@@ -279,7 +335,7 @@ def test_learning_an_episode_records_a_version_and_deletes_its_examples(run: Run
 # ---- forgetting ------------------------------------------------------------------------------------------------------
 
 
-def test_a_forgotten_class_is_gone_from_every_file_and_the_others_stay(run: Run, tmp_path: Path) -> None:
+def test_a_forgotten_class_is_gone_from_every_file_and_the_others_stay(run: Run) -> None:
     async def work(storage: Storage) -> None:
         learner, stream = await learner_and_stream(storage)
         await episode_of(storage, learner, stream, 1, [0, 1, 0, 2])
@@ -289,12 +345,30 @@ def test_a_forgotten_class_is_gone_from_every_file_and_the_others_stay(run: Run,
         await storage.erase()
         assert (done.examples, done.open_examples) == (4, 1)
         assert [episode.number for episode in done.discarded] == [2]
-        content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        content = run.bytes_on_disk()
         assert PLANTED + b"\x01" not in content
         assert content.count(PLANTED + b"\x00") == 2 and content.count(PLANTED + b"\x02") == 2
         (closed,) = await storage.close_episode(learner, stream, 6)
         assert (closed.examples, closed.classes) == (1, ('"class 2"',))
         assert await storage.classes(learner) == [(0, '"class 0"'), (2, '"class 2"')]
+
+    run(work)
+
+
+def test_a_class_that_comes_under_another_number_is_written_under_the_one_it_has(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.append(arrival(learner, stream, 1, [0, 1]))
+        other = replace(arrival(learner, stream, 2, [1, 7]), new_classes=((7, '"class 0"'), (1, '"class 1"')))
+        await storage.append(other)
+        assert await storage.classes(learner) == [(0, '"class 0"'), (1, '"class 1"')]
+        slices = await storage.open_slices(stream)
+        assert [np.frombuffer(piece.y, np.int32).tolist() for piece in slices] == [[0, 1], [1, 0]]
+        y = np.array([8], np.int32).tobytes()
+        lesson = NewLesson(learner, "id", b"content", 0, 1, "u1", b"x", y, ((8, '"class 1"'),), None)
+        assert (await storage.keep_lesson(lesson)).new_classes == ()
+        (kept,) = [item for item in await storage.beyond(learner, BeyondKey(), 1 << 20) if item.lesson]
+        assert np.frombuffer(kept.slices[0].y, np.int32).tolist() == [1]
 
     run(work)
 
@@ -356,7 +430,7 @@ def test_damage_is_written_down(run: Run) -> None:
 # ---- learners --------------------------------------------------------------------------------------------------------
 
 
-def test_names_are_unique_learners_are_bounded_and_a_deleted_one_leaves_nothing(run: Run, tmp_path: Path) -> None:
+def test_names_are_unique_learners_are_bounded_and_a_deleted_one_leaves_nothing(run: Run) -> None:
     async def work(storage: Storage) -> None:
         learner, stream = await learner_and_stream(storage)
         await storage.append(arrival(learner, stream, 1, [0]))
@@ -368,7 +442,7 @@ def test_names_are_unique_learners_are_bounded_and_a_deleted_one_leaves_nothing(
         await storage.delete_learner(learner)
         assert await storage.erase()
         assert [row.id for row in await storage.learners()] == [other]
-        assert not any(PLANTED in path.read_bytes() for path in tmp_path.iterdir())
+        assert PLANTED not in run.bytes_on_disk()
         with pytest.raises(RpcError) as caught:
             await storage.append(arrival(learner, stream, 2, [0]))
         assert caught.value.reason == "LEARNER_NOT_FOUND"
@@ -475,9 +549,7 @@ def test_a_batch_that_a_cut_divides_is_known_whole(run: Run) -> None:
     run(work)
 
 
-def test_a_version_takes_in_the_lessons_before_its_episode_and_leaves_none_of_their_bytes(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_version_takes_in_the_lessons_before_its_episode_and_leaves_none_of_their_bytes(run: Run) -> None:
     async def work(storage: Storage) -> None:
         learner, stream = await learner_and_stream(storage)
         await storage.keep_lesson(lesson(learner, "before", [0, 1]))
@@ -493,8 +565,7 @@ def test_a_version_takes_in_the_lessons_before_its_episode_and_leaves_none_of_th
         assert await storage.erase()
 
     run(work)
-    for path in tmp_path.rglob("*"):
-        assert path.is_dir() or PLANTED not in path.read_bytes()
+    assert PLANTED not in run.bytes_on_disk()
 
 
 def test_a_lesson_that_could_not_be_taught_is_taken_back(run: Run) -> None:
@@ -508,7 +579,7 @@ def test_a_lesson_that_could_not_be_taught_is_taken_back(run: Run) -> None:
     run(work)
 
 
-def test_a_forgotten_class_leaves_the_lessons_too(run: Run, tmp_path: Path) -> None:
+def test_a_forgotten_class_leaves_the_lessons_too(run: Run) -> None:
     async def work(storage: Storage) -> None:
         learner = (await storage.create_learner(new_learner("a"), 10)).id
         await storage.keep_lesson(lesson(learner, "both", [0, 1, 0]))
@@ -519,8 +590,8 @@ def test_a_forgotten_class_leaves_the_lessons_too(run: Run, tmp_path: Path) -> N
         assert await storage.erase()
 
     run(work)
-    for path in tmp_path.rglob("*"):
-        assert path.is_dir() or PLANTED + b"\0" not in path.read_bytes()
+    content = run.bytes_on_disk()
+    assert PLANTED + b"\0" not in content and PLANTED + b"\1" in content
 
 
 # ---- quality, names and the step back -------------------------------------------------------------------------------
@@ -638,5 +709,20 @@ def test_forgetting_a_class_forgets_its_older_names_in_the_snapshots_that_hold_t
         ids = {row.version: row.id for row in await storage.snapshots(learner)}
         await storage.forget(learner, b)
         assert await storage.forgotten(learner) == {b: ids[3], d: ids[2], a: ids[1]}
+
+    run(work)
+
+
+def test_a_forgotten_class_is_named_by_the_quality_of_no_version(run: Run) -> None:
+    async def work(storage: Storage) -> None:
+        learner, stream = await learner_and_stream(storage)
+        await storage.append(arrival(learner, stream, 1, [0, 1]))
+        classes = [["class 0", 10, 9], ["class 1", 10, 10]]
+        confusions = [["class 0", "class 1", 1], ["class 1", "class 0", 2]]
+        quality = json.dumps({"classes": classes, "confusions": confusions})
+        await storage.publish(replace(version(learner, 1), quality=quality))
+        await storage.publish(version(learner, 2), forget=json.dumps("class 0"))
+        (row,) = await storage.qualities(learner)
+        assert json.loads(row.quality) == {"classes": [["class 1", 10, 10]], "confusions": []}
 
     run(work)

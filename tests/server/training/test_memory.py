@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from sharp_engine import Learner, preset
-from sharp_server.config.model import TrainerConfig
+from sharp_server.config.model import LogConfig, TrainerConfig
 from sharp_server.storage.data_folder import sha256_of
 from sharp_server.storage.records import BatchSlice
 from sharp_server.training.episode_run import Trainer
@@ -68,7 +68,7 @@ class Pipe:
 
 def test_an_episode_leaves_no_learner_behind_and_says_how_many_examples_it_trained(tmp_path: Path) -> None:
     before, pipe, base = living(), Pipe(), None
-    trainer = Trainer(pipe, Examples(), TrainerConfig(device="cpu"))  # type: ignore[arg-type]
+    trainer = Trainer(pipe, Examples(), TrainerConfig(device="cpu"), LogConfig())  # type: ignore[arg-type]
     for number in (1, 2, 3):
         doing = job(tmp_path, number, base)
         trainer._train(doing)

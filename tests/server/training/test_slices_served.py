@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import safetensors.numpy
 
 from sharp.v1 import label_pb2, learner_admin_pb2, learner_pb2, snapshot_pb2
 from tests.server.running import SECONDS, Server, Stream, answered, blobs, until
@@ -29,9 +30,9 @@ def begin(server: Server, name: str, settings: dict[str, Any], examples: Any = (
 
 
 @pytest.fixture
-def between(serve: Callable[..., Server]) -> Iterator[tuple[Server, Stream, Stream]]:
+def between(lend: Callable[..., Server]) -> Iterator[tuple[Server, Stream, Stream]]:
     """A server with a learner that stands between two slices, while the trainer is at another."""
-    server = serve()
+    server = lend()
     with begin(server, "first", SLICED) as first:
         first.wait_event("progress")
         with begin(server, "other", PASSING) as other:
@@ -43,8 +44,10 @@ def finish(stream: Stream) -> Any:
     return stream.wait_event("learned").learned
 
 
-def test_a_small_episode_passes_a_large_one_which_is_learned_the_same(serve: Callable[..., Server]) -> None:
-    server, whole = serve(), serve("whole", trainer__slices=False)
+def test_a_small_episode_passes_a_large_one_which_is_learned_the_same(
+    lend: Callable[..., Server], serve: Callable[..., Server]
+) -> None:
+    server, whole = lend(), serve(trainer__slices=False)
     with begin(server, "large", LONG) as large:
         large.wait_event("progress")
         server.create("small")
@@ -61,6 +64,43 @@ def test_a_small_episode_passes_a_large_one_which_is_learned_the_same(serve: Cal
         finish(alone)
     assert list(server.predict("large", X).distances) == list(whole.predict("large", X).distances)
     assert answered(server.predict("small", X[:1])) != []
+
+
+def test_a_taught_learner_whose_episode_is_suspended_ends_with_the_same_bits(lend: Callable[..., Server]) -> None:
+    """Lessons come before the episode, and while it is suspended for a small learner."""
+    found = []
+    for passed in (True, False):
+        server = lend(teaching__version_seconds=3600)
+        server.create("large", **LONG)
+        for i in range(4):
+            server.lesson("large", *blobs("d", each=1, seed=i))
+        with server.stream("large") as large:
+            large.send(X, Y)
+            large.end()
+            large.wait_event("progress")
+            if passed:
+                server.create("small", **PASSING)
+                with server.stream("small") as small:
+                    small.send(*blobs("ab"))
+                    small.end()
+                    until(lambda: server.status().trainer.learner == "small")  # noqa: B023
+                    server.lesson("large", *blobs("e", each=2))
+                    assert finish(small).model_version == 1
+                assert server.learner("large").status.model_version == 0, "it is still at it"
+            else:
+                server.lesson("large", *blobs("e", each=2))
+            assert finish(large).model_version == 1
+        _, version = server.exported("large")
+        probes = blobs("abcde", each=10, seed=9)[0]
+        answer = server.predict("large", probes, top_k=5, nearest_memories=3, novelty=True)
+        assert answer.examples_beyond_version == 2 and {"d", "e"} <= set(answered(answer))
+        found.append((load(version), answer.labels, answer.vote_shares[:], answer.distances[:], answer.details[:]))
+    assert found[0] == found[1]
+
+
+def load(version: bytes) -> dict[str, bytes]:
+    """The tensors of a version, each as its bytes."""
+    return {name: array.tobytes() for name, array in safetensors.numpy.load(version).items()}
 
 
 def test_between_two_slices_a_learner_is_in_training_and_says_how_far(between: Any) -> None:
@@ -90,9 +130,9 @@ def test_a_learner_is_deleted_between_two_slices(between: Any) -> None:
 
 
 def test_a_snapshot_is_restored_between_two_slices_and_the_episode_starts_over_on_it(
-    serve: Callable[..., Server],
+    lend: Callable[..., Server],
 ) -> None:
-    server = serve()
+    server = lend()
     server.create("first", **SLICED)
     server.teach("first", blobs("xy"))
     snapshots = server.admin.ListSnapshots(snapshot_pb2.ListSnapshotsRequest(learner="first")).snapshots
@@ -121,16 +161,6 @@ def test_learners_between_slices_survive_a_kill(victim: str, between: Any) -> No
         server.restart()
         for name in ("first", "other"):
             until(lambda name=name: server.learner(name).status.model_version == 1, SECONDS, name)
-    alone = serve_alone(server)
-    try:
-        assert list(server.predict("first", X).distances) == list(alone.predict("first", X).distances)
-    finally:
-        alone.kill()
-
-
-def serve_alone(server: Server) -> Server:
-    """Another server, on which the first learner learned undisturbed."""
-    alone = Server(server.folder.parent / "alone").start()
-    with begin(alone, "first", SLICED) as stream:
-        finish(stream)
-    return alone
+    with begin(server, "undisturbed", SLICED) as alone:
+        finish(alone)
+    assert list(server.predict("first", X).distances) == list(server.predict("undisturbed", X).distances)

@@ -25,9 +25,10 @@ class InputDecoder:
         kind = inputs.WhichOneof("kind")
         if kind is None:
             raise RpcError("FIELD_INVALID", "the examples are missing", fields=("inputs",), field="inputs")
-        if kind == "images" or tensor_needs_thread(inputs.tensor):
+        if kind == "images":
             return None
-        return tensor_examples(inputs.tensor, spec, self._limits)
+        tensor = inputs.tensor  # once: every look at a message makes an object
+        return None if tensor_needs_thread(tensor) else tensor_examples(tensor, spec, self._limits)
 
     async def examples(self, inputs: tensor_pb2.Inputs, spec: InputSpec) -> Examples:
         """The examples, decoded in a thread where that is much work."""

@@ -48,6 +48,10 @@ export const postForm = async (path, form) => (await send("POST", path, { body: 
 export const post = async (path, content = {}) =>
   (await send("POST", path, { body: JSON.stringify(content), headers: { "Content-Type": "application/json" } })).json();
 
+/** A file as it is, without a form around it. */
+export const postFile = async (path, file) =>
+  (await send("POST", path, { body: file, headers: { "Content-Type": "application/octet-stream" } })).json();
+
 /** A file that is saved under a name. */
 export async function download(path, name) {
   const address = URL.createObjectURL(await (await send("GET", path)).blob());

@@ -11,7 +11,7 @@ const lineOf = (points) => points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1
 
 /** A line without axes, of values since a while ago. */
 export function sparkline(values, { label, low = 0, high = Math.max(...values, 1e-9), width = 96, height = 22, last = true } = {}) {
-  const points = pointsOf(values, width - 6, height - 6, low, high).map(([x, y]) => [x + 3, y + 3]);
+  const points = pointsOf(values, width - 6, height - 6, low, high).map(([x, y]) => [(values.length === 1 ? width - 6 : x) + 3, y + 3]);
   const [endX, endY] = points.at(-1) ?? [0, 0];
   return s("svg", { class: "sparkline", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
     values.length > 1 ? s("polyline", { points: lineOf(points) }) : null,
@@ -27,9 +27,9 @@ export function bar(share, { label, kind = "", before = null } = {}) {
   return h("span", { class: `bar ${kind}`, role: "img", "aria-label": label }, part, mark);
 }
 
-/** Accuracy over versions: all classes together, and the one that was chosen. */
-export function accuracyChart(versions, chosen) {
-  const width = 640, height = 180, left = 50, right = 14, top = 12, bottom = 26;
+/** Accuracy over versions: all classes together, and the one that was chosen; as wide as its place, in pixels. */
+export function accuracyChart(versions, chosen, width) {
+  const height = 180, left = 50, right = 14, top = 12, bottom = 26;
   const inner = [width - left - right, height - top - bottom];
   const values = versions.map((entry) => entry.accuracy);
   const ofClass = chosen === null ? [] : versions.map((entry) => entry.byClass.get(chosen) ?? null);
@@ -40,7 +40,7 @@ export function accuracyChart(versions, chosen) {
   const steps = low < 0.5 ? 0.2 : 0.1;
   const lines = [];
   for (let value = 1; value >= low - 1e-9; value -= steps) lines.push(value);
-  const every = Math.ceil(versions.length / 10);
+  const every = Math.ceil(versions.length / (width / 64));
   const series = (found, kind, name) => {
     const points = found.map((value, i) => (value === null ? null : [x(i), y(value), value, i]));
     const runs = points.reduce((all, point) => { if (point) all.at(-1).push(point); else all.push([]); return all; }, [[]]);

@@ -25,6 +25,9 @@ export const h = (tag, attributes, ...children) => filled(document.createElement
 /** An element of SVG. */
 export const s = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
 
+/** A part of the page with a title. */
+export const card = (title, ...content) => h("section", { class: "card", "aria-label": title }, h("h2", {}, title), ...content);
+
 /** Change a text only where it differs: a screen reader does not read it again. */
 export function setText(element, text) {
   const value = String(text);

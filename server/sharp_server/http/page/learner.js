@@ -1,17 +1,16 @@
 // One learner: what it knows and how well, what it is learning, what is inside, and what happened.
 
-import { get, learnerPath, subscribe } from "./api.js";
-import { accuracyChart, bar, rankBar, rankClass, rankName, sparkline } from "./charts.js";
-import { bytes, count, counted, duration, h, keyed, percent, rate, setText, shape, timeElement } from "./dom.js";
-import { forget, operateCards } from "./operate.js";
+import { learnerPath, subscribe } from "./api.js";
+import { bar, rankBar, rankClass, rankName, sparkline } from "./charts.js";
+import { classesCard, qualityStore } from "./classes.js";
+import { bytes, card, count, counted, duration, h, keyed, percent, rate, setText, shape, timeElement } from "./dom.js";
+import { operateCards } from "./operate.js";
 import { pill } from "./overview.js";
 import { tryCard } from "./tryit.js";
 
 const KEPT_EVENTS = 60;
 const KEPT_RATES = 60;
 
-const card = (title, ...content) => h("section", { class: "card", "aria-label": title }, h("h2", {}, title), ...content);
-const sameLabel = (a, b) => a === b;
 
 /** The view of one learner. */
 export function learnerView(app, main, name) {
@@ -22,7 +21,8 @@ export function learnerView(app, main, name) {
   const [, learning, classes, network, tryIt, memory, flow] = parts;
   const operate = operateCards(app, name);
   const history = eventsCard();
-  const refresh = (learner) => {
+  let learner = null;
+  const refresh = () => {
     for (const part of [...parts, ...operate]) part.update(learner);
   };
   const narrow = h("div", { class: "narrow" }, history.element, operate[1].element);
@@ -41,9 +41,15 @@ export function learnerView(app, main, name) {
       else main.replaceChildren(gone(`There is no learner ${name}`));
     },
     gone: () => main.replaceChildren(gone(`${name} was deleted`)),
-    state(learner) {
+    state(found) {
+      if (learner === null) performance.mark("learner shown"); // for whoever measures how long that takes
+      learner = found;
       if (learner.status.quality?.quality) quality.follow(learner.status.model_version);
-      refresh(learner);
+      refresh();
+    },
+    status(changed) {
+      learner = { ...learner, status: { ...learner.status, ...changed } };
+      refresh();
     },
     event: (event) => history.add(event),
   });
@@ -75,12 +81,25 @@ function headerPart(name) {
       }
       setText(about, `${shape(learner.input_shape)}, ${learner.label_kind ?? "any"} labels · ${learner.architecture || "no architecture yet"}`);
       setText(numbers.classes, count(learner.classes.length));
-      setText(numbers.accuracy, report?.quality ? percent(report.quality.right / report.quality.examples, 1) : "–");
+      showAccuracy(numbers.accuracy, report);
       setText(numbers.version, status.model_version || "–");
       setText(numbers.episodes, count(status.episodes_learned));
       setText(numbers.beyond, count(status.examples_beyond_version ?? 0));
     },
   };
+}
+
+/** The share of held-out examples that are right, and how that changed with the version. */
+function showAccuracy(element, report) {
+  const now = report?.quality ? report.quality.right / report.quality.examples : null;
+  const change = now !== null && report.before ? 100 * (now - report.before.right / report.before.examples) : 0;
+  const seen = JSON.stringify([now, change]);
+  if (element.dataset.seen === seen) return;
+  element.dataset.seen = seen;
+  const rounded = Math.abs(change).toFixed(1), rises = change > 0;
+  element.replaceChildren(now === null ? "–" : percent(now, 1),
+    ...(rounded === "0.0" ? [] : [h("small", { class: rises ? "delta up" : "delta down", title: `Version ${report.before.model_version}: ${percent(report.before.right / report.before.examples, 1)}` },
+      h("span", { class: "unseen" }, rises ? " better by " : " worse by "), h("span", { "aria-hidden": "true" }, rises ? "▲ " : "▼ "), rounded)]));
 }
 
 // ---- an episode being learned ---------------------------------------------------------------------------------------
@@ -116,7 +135,7 @@ function learningCard() {
       if (progress?.loss !== null && progress?.loss !== undefined && losses.at(-1) !== progress.loss) losses = [...losses, progress.loss].slice(-80);
       details.replaceChildren(
         fact("Done", percent(progress?.fraction ?? 0)),
-        fact("Loss", losses.length ? [losses.at(-1).toFixed(3), " ", sparkline(losses, { label: `The loss so far, now ${losses.at(-1).toFixed(3)}` })] : "–"),
+        fact("Loss", losses.length ? [losses.at(-1).toFixed(3), " ", sparkline(losses, { low: Math.min(...losses), label: `The loss so far, now ${losses.at(-1).toFixed(3)}` })] : "–"),
         fact("Speed", progress?.examples_per_second ? rate(progress.examples_per_second) : "–"),
         fact("Left", progress?.seconds_left != null ? duration(progress.seconds_left) : "–"),
         fact("Behind it", counted(Math.max(0, waiting - 1), "episode")));
@@ -124,89 +143,7 @@ function learningCard() {
   };
 }
 
-const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
-
-// ---- classes and their accuracy over versions -------------------------------------------------------------------------
-
-function qualityStore(name) {
-  let version = -1;
-  const store = {
-    versions: [], onchange: () => {},
-    async follow(current) {
-      if (current === version) return;
-      version = current;
-      try {
-        const found = await get(learnerPath(name, "/quality?page_size=60"));
-        store.versions = found.qualities.reverse().map((entry) => ({
-          model_version: entry.model_version, accuracy: entry.right / entry.examples,
-          byClass: new Map(entry.classes.map((one) => [one.label, one.right / one.examples])),
-        }));
-        store.onchange();
-      } catch (error) {
-        if (error.status !== 404) version = -1; // a break: asked again with the next state
-      }
-    },
-  };
-  return store;
-}
-
-function classesCard(app, name, quality) {
-  const chart = h("div", { class: "chart-place" }), rows = h("tbody", {}), note = h("p", { class: "hint" });
-  const caption = h("p", { class: "legend", hidden: true });
-  const fallen = h("p", { class: "warning", hidden: true });
-  const empty = h("p", { class: "lead" }, "It knows no class yet.");
-  const table = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of classes" },
-    h("table", { class: "classes" }, h("thead", {}, h("tr", {},
-      h("th", { scope: "col" }, "Class"), h("th", { scope: "col", class: "number" }, "Examples"), h("th", { scope: "col" }, "Held-out accuracy"),
-      h("th", { scope: "col" }, "Over versions"), h("th", { scope: "col", class: "number" }, "Memories"), h("th", { scope: "col" }, h("span", { class: "unseen" }, "What to do")))), rows));
-  let chosen = null, shown = [];
-
-  const drawChart = () => {
-    chart.hidden = caption.hidden = quality.versions.length === 0;
-    if (!quality.versions.length) return;
-    chart.replaceChildren(accuracyChart(quality.versions, chosen));
-    caption.replaceChildren(h("span", { class: "key all" }, "all classes"), chosen === null ? " Choose a class to see it beside them." : h("span", { class: "key chosen" }, String(chosen)));
-  };
-  const choose = (label) => { chosen = sameLabel(chosen, label) ? null : label; drawChart(); drawRows(); };
-  const drawRows = () => keyed(rows, shown, (entry) => JSON.stringify(entry.label), (entry) => h("tr", {},
-    h("th", { scope: "row" }, h("button", { type: "button", class: "class-name", onclick: () => choose(entry.label) }, String(entry.label))),
-    h("td", { class: "number" }), h("td", {}), h("td", {}), h("td", { class: "number" }),
-    h("td", { class: "number" }, h("button", { type: "button", class: "quiet small", "aria-label": `Forget ${entry.label} …`, onclick: (event) => forget(app, name, entry.label, event.currentTarget) }, "Forget …"))),
-  (row, entry) => {
-    const trend = quality.versions.map((version) => version.byClass.get(entry.label)).filter((value) => value !== undefined);
-    const now = entry.quality ? entry.quality.right / entry.quality.examples : null;
-    const before = entry.quality_before ? entry.quality_before.right / entry.quality_before.examples : null;
-    const seen = JSON.stringify([entry, trend, sameLabel(chosen, entry.label)]);
-    if (row.dataset.seen === seen) return;
-    row.dataset.seen = seen;
-    const [label, examples, accuracy, history, memories] = row.children;
-    label.firstElementChild.setAttribute("aria-pressed", String(sameLabel(chosen, entry.label)));
-    setText(examples, entry.examples ? count(entry.examples) : "–");
-    accuracy.replaceChildren(...(now === null ? [h("span", { class: "hint" }, "too few to say")] : [
-      h("span", { class: "accuracy" }, bar(now, { before, kind: before !== null && now < before - 1e-9 ? "warm" : "", label: `${percent(now)} of ${entry.quality.examples}${before === null ? "" : `, before ${percent(before)}`}` }),
-        h("span", { class: "amount" }, percent(now)))]));
-    history.replaceChildren(trend.length > 1 ? sparkline(trend, { low: Math.min(0.5, ...trend), high: 1, label: `${entry.label} over ${trend.length} versions, from ${percent(trend[0])} to ${percent(trend.at(-1))}` }) : h("span", { class: "hint" }, "–"));
-    setText(memories, count(entry.ltm_entries + entry.stm_entries));
-  });
-  const element = card("What it knows", fallen, chart, caption, table, empty, note);
-  return {
-    element,
-    redraw() { drawChart(); drawRows(); },
-    update(learner) {
-      shown = learner.classes;
-      if (chosen !== null && !shown.some((entry) => sameLabel(entry.label, chosen))) { chosen = null; drawChart(); }
-      empty.hidden = shown.length > 0;
-      table.hidden = shown.length === 0;
-      const report = learner.status.quality, worse = report?.fallen ?? [];
-      fallen.hidden = worse.length === 0;
-      setText(fallen, worse.length ? `Worse than in the version before: ${worse.map((fall) => `${fall.now.label} (${percent(fall.before.right / fall.before.examples)} → ${percent(fall.now.right / fall.now.examples)})`).join(", ")}.` : "");
-      const held = report?.quality?.examples;
-      setText(note, held ? `Accuracy is measured on ${counted(held, "example")} that each version answers as if it had never learned them.` : "");
-      drawRows();
-      if (!chart.firstChild) drawChart();
-    },
-  };
-}
+const fact = (name, value, kind = null) => h("div", { class: kind }, h("dt", {}, name), h("dd", {}, value));
 
 // ---- the network --------------------------------------------------------------------------------------------------
 
@@ -266,7 +203,7 @@ function flowCard() {
       facts.replaceChildren(
         fact("To learn", [counted(backlog.examples, "example"), backlog.lag_seconds > 1 ? `, for ${duration(backlog.lag_seconds)}` : "", backlog.bytes ? bar(backlog.bytes / backlog.bytes_limit, { label: `${bytes(backlog.bytes)} of ${bytes(backlog.bytes_limit)}` }) : null]),
         fact("Streams", `${count(backlog.streams)} open`),
-        ...Object.keys(rates).map((key) => fact(names[key], h("span", { class: "with-line" }, sparkline(rates[key], { label: `${names[key]}: ${rate(rates[key].at(-1))} now`, high: Math.max(...rates[key], 1) }), rate(rates[key].at(-1))))));
+        ...Object.keys(rates).map((key) => fact(names[key], h("span", { class: "with-line" }, sparkline(rates[key], { label: `${names[key]}: ${rate(rates[key].at(-1))} now`, high: Math.max(...rates[key], 1) }), rate(rates[key].at(-1))), "rate")));
     },
   };
 }

@@ -1,7 +1,7 @@
 // What an operator may do: snapshots, undo, forget, parked episodes, delete. Each asks first where nothing brings it back.
 
-import { download, get, learnerPath, post, remove } from "./api.js";
-import { askFor, attempt, confirm, toast } from "./dialogs.js";
+import { download, get, learnerPath, post, postFile, remove } from "./api.js";
+import { askFor, askForFile, attempt, confirm, toast } from "./dialogs.js";
 import { bytes, count, counted, h, keyed, setText, timeElement } from "./dom.js";
 
 const ORIGINS = { automatic: "by itself", requested: "on request", imported: "imported" };
@@ -19,6 +19,19 @@ export async function forget(app, name, label, button) {
   if (done) toast(`${label} is forgotten: ${counted(done.ltm_entries + done.stm_entries, "memory", "memories")} deleted${done.snapshots_holding.length ? `, ${counted(done.snapshots_holding.length, "snapshot")} still hold it` : ""}.`);
 }
 
+const SNAPSHOT_FILE = { accept: ".safetensors", action: "Import" };
+const importPath = (name, restore) => learnerPath(name, `/snapshots/import?restore=${restore}`);
+
+/** Make a learner from the file of a snapshot. */
+export async function importLearner(button) {
+  const asked = await askForFile({ ...SNAPSHOT_FILE, title: "Import a learner", text: "A new learner is made from the file of a snapshot, and knows what it holds at once.", label: "Its name" });
+  if (!asked) return;
+  const done = await attempt(button, () => postFile(importPath(asked.name, false), asked.file));
+  if (!done) return;
+  toast(done.created ? `${asked.name} knows ${counted(done.snapshot.classes.length, "class", "classes")}.` : `${asked.name} was there already: the file is among its snapshots.`);
+  location.hash = `#/learners/${encodeURIComponent(asked.name)}`;
+}
+
 /** The cards: snapshots, and episodes that could not be learned. */
 export function operateCards(app, name) {
   return [snapshotsCard(name), attentionCard(name)];
@@ -29,6 +42,7 @@ function snapshotsCard(name) {
   const table = h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Table of snapshots" }, h("table", { class: "snapshots" }, h("thead", {}, h("tr", {},
     h("th", { scope: "col" }, "Version"), h("th", { scope: "col" }, "Made"), h("th", { scope: "col", class: "number" }, "Classes"), h("th", { scope: "col", class: "number" }, "Size"), h("th", { scope: "col" }, h("span", { class: "unseen" }, "What to do")))), rows));
   const make = h("button", { type: "button", class: "primary" }, "Make a snapshot");
+  const take = h("button", { type: "button", class: "quiet" }, "Import …");
   const undo = h("button", { type: "button", class: "quiet" }, "Undo …");
   let version = -1, serving = 0;
 
@@ -70,6 +84,14 @@ function snapshotsCard(name) {
     if (made) { toast(`Version ${made.model_version} is kept.`); await load(); }
   });
 
+  take.addEventListener("click", async () => {
+    const asked = await askForFile({ ...SNAPSHOT_FILE, title: `Import a snapshot into ${name}`, text: "The file of a snapshot, made here or elsewhere, is kept beside the others.",
+      options: { restore: { text: `Restore it at once: ${name} becomes what is in the file, and what it learned since is unknown to it` } } });
+    if (!asked) return;
+    const done = await attempt(take, () => postFile(importPath(name, asked.options.restore), asked.file));
+    if (done) { toast(done.model_version ? `The file is restored as version ${done.model_version}.` : "The file is among the snapshots."); await load(); }
+  });
+
   undo.addEventListener("click", async () => {
     const preview = await attempt(undo, () => post(learnerPath(name, "/undo"), { model_version: serving, preview: true }));
     if (!preview) return;
@@ -80,7 +102,7 @@ function snapshotsCard(name) {
   });
 
   return {
-    element: h("section", { class: "card", "aria-label": "Snapshots" }, h("div", { class: "row" }, h("h2", {}, "Snapshots"), h("span", { class: "actions" }, undo, make)), none, table),
+    element: h("section", { class: "card", "aria-label": "Snapshots" }, h("div", { class: "row" }, h("h2", {}, "Snapshots"), h("span", { class: "actions" }, undo, take, make)), none, table),
     update({ status }) {
       serving = status.model_version;
       make.disabled = !serving;

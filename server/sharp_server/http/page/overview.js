@@ -3,6 +3,7 @@
 import { get, subscribe } from "./api.js";
 import { bar } from "./charts.js";
 import { counted, h, keyed, percent, rate, replace, setText, shape } from "./dom.js";
+import { importLearner } from "./operate.js";
 import { tryCard } from "./tryit.js";
 
 const STATES = { idle: "Idle", waiting: "Waiting for its turn", training: "Learning", changing: "Being changed" };
@@ -49,7 +50,8 @@ export function overviewView(app, main) {
     h("p", {}, "A learner is made by the first batch that somebody sends. From a terminal, for example:"),
     h("pre", { tabindex: "0" }, h("code", {}, "sharp learn digits --classes-per-episode 2")),
     h("p", {}, "Or with the client, in Python: see ", h("a", { href: "/docs" }, "the API"), "."));
-  main.replaceChildren(h("div", { class: "heading" }, h("h1", {}, "Learners"), summary), list, empty);
+  const take = h("button", { type: "button", class: "quiet", onclick: () => importLearner(take) }, "Import a learner …");
+  main.replaceChildren(h("div", { class: "heading row" }, h("div", {}, h("h1", {}, "Learners"), summary), take), list, empty);
   return subscribe("/api/events", {
     connection: (state) => app.connected(state),
     failed: (error) => app.needToken(error),

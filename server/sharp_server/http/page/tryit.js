@@ -181,6 +181,7 @@ export function tryCard(app, name) {
       const wanted = [drawable(current.input_shape) ? "draw" : null, vector ? null : "image", vector ? "vector" : null].filter(Boolean);
       if (kinds === JSON.stringify([wanted, current.input_shape])) return;
       kinds = JSON.stringify([wanted, current.input_shape]);
+      tabs.hidden = wanted.length < 2;
       tabs.replaceChildren(...wanted.map((kind) => h("button", { type: "button", role: "tab", id: `try-${kind}`, "data-kind": kind, "aria-controls": "try-panel", onclick: () => choose(kind) }, PANELS[kind][0])));
       choose(wanted[0]);
     },

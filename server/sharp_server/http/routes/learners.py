@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 
 from sharp.v1 import label_pb2, learner_pb2
 from sharp_engine import Label
-from sharp_server.api.admin import Operations
+from sharp_server.api.admin import LearnersElsewhere, Operations
+from sharp_server.api.admin import list_learners as list_page
 from sharp_server.api.decode import label_of
 from sharp_server.api.messages import learner_message, snapshot_message
-from sharp_server.api.paging import page
 from sharp_server.config.model import LimitsConfig
 from sharp_server.http import conversion, models
 from sharp_server.http.guard import HttpGuard
@@ -27,17 +27,21 @@ _KINDS = {"text": label_pb2.LABEL_KIND_TEXT, "integer": label_pb2.LABEL_KIND_INT
 
 
 def routers(
-    guard: HttpGuard, limits: LimitsConfig, state: ServerState, registry: Registry, operations: Operations
+    guard: HttpGuard,
+    limits: LimitsConfig,
+    state: ServerState,
+    registry: Registry,
+    operations: Operations,
+    elsewhere: LearnersElsewhere | None = None,
 ) -> list[APIRouter]:
     """The routes."""
     router = guard.router("admin", "learners")
 
     @router.get("/api/learners")
-    async def list_learners(page_size: PageSize = 0, page_token: PageToken = "") -> models.Learners:
+    async def list_learners(request: Request, page_size: PageSize = 0, page_token: PageToken = "") -> models.Learners:
         """List the learners by name."""
-        learners = sorted(registry, key=lambda served: served.name)
-        chosen, token = page(learners, lambda served: served.name, "learners", page_size, page_token)
-        messages = [learner_message(served, limits.unlearned_bytes, whole=False) for served in chosen]
+        found = {} if elsewhere is None else await elsewhere(dict(request.headers))
+        messages, token = list_page(registry, found, limits.unlearned_bytes, page_size, page_token)
         return models.Learners(learners=[conversion.learner_summary(m) for m in messages], next_page_token=token)
 
     @router.post("/api/learners", status_code=201)

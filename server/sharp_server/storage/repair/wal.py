@@ -152,7 +152,7 @@ def _log(path: Path) -> _Log | None:
     if magic not in _MAGIC:
         return None
     found = _checksum(head[:24], magic == _MAGIC[1], (0, 0))
-    if found != struct.unpack(">II", head[24:32]) or not 512 <= page <= 65536:
+    if found != struct.unpack(">II", head[24:32]) or not 512 <= page <= 65536 or page.bit_count() != 1:
         return None
     return _Log(page, head[16:24], magic == _MAGIC[1], found)
 

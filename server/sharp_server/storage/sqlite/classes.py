@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import sqlite3
 
-import numpy as np
-
 from sharp_server.errors import RpcError
+from sharp_server.storage import raw_examples
 from sharp_server.storage.records import Relabelling
 from sharp_server.storage.sqlite.lessons import lessons_first
 from sharp_server.storage.sqlite.streams import label_texts
@@ -50,13 +49,13 @@ def _ordinal(connection: sqlite3.Connection, learner: int, label: str) -> int | 
 
 def _examples_of(connection: sqlite3.Connection, learner: int, old: int, new: int | None) -> tuple[int, list[int]]:
     """Examples of a class, with another ordinal from now on where one is given; and the episodes they are in."""
-    slices = connection.execute(
+    pieces = connection.execute(
         "SELECT p.id, p.episode, e.y FROM batch_slices p JOIN examples e ON e.batch_slice = p.id WHERE p.learner = ?",
         (learner,),
     ).fetchall()
     changed, touched = 0, set()
-    for piece, episode, y in slices:
-        count, values = _relabelled(y, old, new)
+    for piece, episode, y in pieces:
+        count, values = raw_examples.relabelled(y, old, new)
         if not count:
             continue
         changed += count
@@ -74,28 +73,19 @@ def _lessons_of(connection: sqlite3.Connection, learner: int, old: int, new: int
     ).fetchall()
     changed = 0
     for lesson, y in rows:
-        count, values = _relabelled(y, old, new)
+        count, values = raw_examples.relabelled(y, old, new)
         changed += count
         if count and new is not None:
             connection.execute("UPDATE lesson_examples SET y = ? WHERE lesson = ?", (values, lesson))
     return changed
 
 
-def _relabelled(y: bytes, old: int, new: int | None) -> tuple[int, bytes]:
-    """How many examples are of a class, and all ordinals with another for it where one is given."""
-    ordinals = np.frombuffer(y, np.int32)
-    found = ordinals == old
-    values = ordinals if new is None else np.where(found, np.int32(new), ordinals)
-    return int(found.sum()), values.tobytes()
-
-
 def _describe(connection: sqlite3.Connection, learner: int, episode: int) -> None:
     """Write down anew which classes an episode holds."""
-    slices = connection.execute(
+    rows = connection.execute(
         "SELECT e.y FROM examples e JOIN batch_slices p ON p.id = e.batch_slice WHERE p.episode = ?", (episode,)
     )
-    ordinals = np.concatenate([np.frombuffer(y, np.int32) for (y,) in slices])
-    texts = label_texts(connection, learner, ordinals)
+    texts = label_texts(connection, learner, raw_examples.joined(y for (y,) in rows))
     connection.execute("UPDATE episodes SET classes = ? WHERE id = ?", (json.dumps(texts), episode))
 
 
@@ -107,10 +97,7 @@ def renamed(connection: sqlite3.Connection, learner: int) -> list[tuple[str, str
 
 def older_names(connection: sqlite3.Connection, learner: int, label: str) -> dict[str, int]:
     """What a class was called before, each with the newest snapshot that may hold it under that name."""
-    names: dict[str, dict[str, int]] = {}
-    for old, new, newest in renamed(connection, learner):
-        names.setdefault(new, {}).update({**names.pop(old, {}), old: newest})
-    return names.get(label, {})
+    return raw_examples.older_names(renamed(connection, learner), label)
 
 
 def forget_older_names(connection: sqlite3.Connection, learner: int, label: str) -> None:

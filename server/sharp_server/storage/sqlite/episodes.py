@@ -11,9 +11,8 @@ import sqlite3
 import time
 from collections.abc import Sequence
 
-import numpy as np
-
 from sharp_server.errors import RpcError
+from sharp_server.storage import raw_examples
 from sharp_server.storage.records import EpisodeRow, Forgotten, NewVersion, Published, Relabelling
 from sharp_server.storage.sqlite import classes, learners, lessons, schema
 from sharp_server.storage.sqlite.streams import episodes_where, label_texts
@@ -28,6 +27,7 @@ def publish(
 ) -> Published:
     """Record a version; in the same transaction a class is forgotten, renamed or merged, others come back, if asked."""
     learner = version.snapshot.learner
+    drop_phases(connection, learner)
     removed = forget(connection, learner, forgotten) if forgotten is not None else None
     relabelled = classes.relabel(connection, relabelling) if relabelling is not None else 0
     learners.remember(connection, learner, back)
@@ -49,6 +49,7 @@ def learned(connection: sqlite3.Connection, episode: int, version: NewVersion, s
     if changed != 1:
         raise RpcError("LEARNER_BUSY", "the episode was changed while it was learned")
     _delete_examples(connection, episode)
+    drop_phases(connection, version.snapshot.learner)
     lessons.take_in(connection, version.snapshot.learner, version.lessons)
     lessons.lessons_first(connection, version.snapshot.learner)
     return Published(learners.publish(connection, version))
@@ -60,9 +61,20 @@ def begin(connection: sqlite3.Connection, episode: int) -> int:
     return int(connection.execute("SELECT starts FROM episodes WHERE id = ?", (episode,)).fetchone()[0])
 
 
-def advance(connection: sqlite3.Connection, episode: int) -> None:
+def advance(connection: sqlite3.Connection, episode: int, phase_sha256: bytes | None) -> None:
     """A phase was finished, so whatever kills the process lies ahead of it, or was chance."""
-    connection.execute("UPDATE episodes SET starts = 0, attempts = 0 WHERE id = ?", (episode,))
+    connection.execute(
+        "UPDATE episodes SET starts = 0, attempts = 0, phase_sha256 = coalesce(?, phase_sha256) "
+        "WHERE id = ? AND state = 'waiting'",
+        (phase_sha256, episode),
+    )
+
+
+def drop_phases(connection: sqlite3.Connection, learner: int) -> None:
+    """What a learner's episodes are learned from has changed: none goes on from a finished phase."""
+    connection.execute(
+        "UPDATE episodes SET phase_sha256 = NULL WHERE learner = ? AND phase_sha256 IS NOT NULL", (learner,)
+    )
 
 
 def excuse(connection: sqlite3.Connection, episode: int) -> None:
@@ -70,16 +82,18 @@ def excuse(connection: sqlite3.Connection, episode: int) -> None:
     connection.execute("UPDATE episodes SET starts = 0 WHERE id = ?", (episode,))
 
 
-def fail(connection: sqlite3.Connection, episode: int) -> int:
+def fail(connection: sqlite3.Connection, episode: int, start_over: bool) -> int:
     """A try failed; returns how many have."""
     connection.execute("UPDATE episodes SET attempts = attempts + 1, starts = 0 WHERE id = ?", (episode,))
+    if start_over:
+        connection.execute("UPDATE episodes SET phase_sha256 = NULL WHERE id = ?", (episode,))
     return int(connection.execute("SELECT attempts FROM episodes WHERE id = ?", (episode,)).fetchone()[0])
 
 
 def park(connection: sqlite3.Connection, episode: int, reason: str, detail: str) -> EpisodeRow:
     """Set an episode aside with its reason."""
     connection.execute(
-        "UPDATE episodes SET state = 'parked', reason = ?, detail = ?, finished_at = ? "
+        "UPDATE episodes SET state = 'parked', reason = ?, detail = ?, finished_at = ?, phase_sha256 = NULL "
         "WHERE id = ? AND state = 'waiting'",
         (reason, detail, time.time(), episode),
     )
@@ -143,7 +157,10 @@ def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotte
         (learner, label, newest[0]),
     )
     lessons.lessons_first(connection, learner)
+    drop_phases(connection, learner)
     classes.forget_older_names(connection, learner, label)
+    names = {label, *classes.older_names(connection, learner, label)}
+    learners.forget_in_qualities(connection, learner, names)
     if row is None:
         return Forgotten(0, 0, 0, ())
     removed, nbytes, opened, touched = _remove(connection, learner, row[0])
@@ -154,11 +171,10 @@ def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotte
         sums = connection.execute(
             "SELECT coalesce(sum(kept), 0), coalesce(sum(bytes), 0) FROM batch_slices WHERE episode = ?", (episode,)
         ).fetchone()
-        slices = connection.execute(
+        rows = connection.execute(
             "SELECT e.y FROM examples e JOIN batch_slices p ON p.id = e.batch_slice WHERE p.episode = ?", (episode,)
         )
-        labels = [np.frombuffer(y, np.int32) for (y,) in slices]
-        texts = label_texts(connection, learner, np.concatenate(labels) if labels else np.zeros(0, np.int32))
+        texts = label_texts(connection, learner, raw_examples.joined(y for (y,) in rows))
         connection.execute(
             "UPDATE episodes SET examples = ?, bytes = ?, classes = ? WHERE id = ?",
             (*sums, json.dumps(texts), episode),
@@ -169,6 +185,12 @@ def forget(connection: sqlite3.Connection, learner: int, label: str) -> Forgotte
     return Forgotten(removed, nbytes, opened, tuple(discarded))
 
 
+def relabel(connection: sqlite3.Connection, change: Relabelling) -> int:
+    """Rename or merge a class in everything not learned yet; returns the examples that changed."""
+    drop_phases(connection, change.learner)
+    return classes.relabel(connection, change)
+
+
 def _remove(connection: sqlite3.Connection, learner: int, ordinal: int) -> tuple[int, int, int, list[int]]:
     """Rewrite every piece that holds the class; returns examples, bytes, open examples removed and episodes touched."""
     holding = "SELECT p.id FROM batch_slices p JOIN examples e ON e.batch_slice = p.id WHERE p.learner = ?"
@@ -176,33 +198,25 @@ def _remove(connection: sqlite3.Connection, learner: int, ordinal: int) -> tuple
     removed = freed = opened = 0
     touched: set[int] = set()
     for piece in ids:
-        stream, episode, first, kept, indices, nbytes, y, x = connection.execute(
-            "SELECT p.stream, p.episode, p.first, p.kept, p.indices, p.bytes, e.y, e.x FROM batch_slices p "
+        stream, episode, first, indices, nbytes, y, x = connection.execute(
+            "SELECT p.stream, p.episode, p.first, p.indices, p.bytes, e.y, e.x FROM batch_slices p "
             "JOIN examples e ON e.batch_slice = p.id WHERE p.id = ?",
             (piece,),
         ).fetchone()
-        labels = np.frombuffer(y, np.int32)
-        keep = labels != ordinal
-        gone = int(kept - keep.sum())
-        if not gone:
+        left = raw_examples.without_class(y, x, ordinal)
+        if left is None:
             continue
-        places = (
-            np.arange(first, first + kept, dtype=np.uint32) if indices is None else np.frombuffer(indices, np.uint32)
-        )
-        rows = np.frombuffer(x, np.uint8).reshape(kept, -1)[keep].tobytes()
-        y_left = labels[keep].tobytes()
-        left = len(rows) + len(y_left)
         connection.execute("DELETE FROM examples WHERE batch_slice = ?", (piece,))
-        if kept > gone:
-            connection.execute("INSERT INTO examples (batch_slice, y, x) VALUES (?, ?, ?)", (piece, y_left, rows))
+        if left.kept:
+            connection.execute("INSERT INTO examples (batch_slice, y, x) VALUES (?, ?, ?)", (piece, left.y, left.x))
         connection.execute(
             "UPDATE batch_slices SET kept = ?, indices = ?, bytes = ? WHERE id = ?",
-            (kept - gone, places[keep].tobytes(), left, piece),
+            (left.kept, left.indices(first, indices), left.bytes, piece),
         )
-        removed, freed = removed + gone, freed + nbytes - left
+        removed, freed = removed + left.gone, freed + nbytes - left.bytes
         if episode is None:
-            opened += gone
-            connection.execute("UPDATE streams SET open_examples = open_examples - ? WHERE id = ?", (gone, stream))
+            opened += left.gone
+            connection.execute("UPDATE streams SET open_examples = open_examples - ? WHERE id = ?", (left.gone, stream))
         else:
             touched.add(episode)
     return removed, freed, opened, sorted(touched)

@@ -153,15 +153,19 @@ class Journal:
                 except queue.Empty:
                     break
             stop = group[-1] is None
-            works = [work for work in group if work is not None]
-            erasing = [work for work in works if work.run is _ERASE]
-            writing = [work for work in works if work.run is not _ERASE]
-            outcomes = self._commit(writing) if writing else []
-            if erasing:
-                self._make_room(erasing)
-                outcomes += self._erase(erasing)
+            outcomes = self._carry_out([work for work in group if work is not None])
             if outcomes:
                 self._on_loop(_settle, outcomes)
+
+    def _carry_out(self, works: list[_Work]) -> list[tuple[_Work, Any, BaseException | None]]:
+        """Write a group, then empty the log if somebody asked for that."""
+        erasing = [work for work in works if work.run is _ERASE]
+        writing = [work for work in works if work.run is not _ERASE]
+        outcomes = self._commit(writing) if writing else []
+        if erasing:
+            self._make_room(erasing)
+            outcomes += self._erase(erasing)
+        return outcomes
 
     def _on_loop(self, callback: Callable[..., None], *values: object) -> None:
         """Call something on the loop."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sharp_server.errors import RpcError
+from sharp_server.storage.quality_text import without_classes
 from sharp_server.storage.records import (
     CorruptionEvent,
     FoundLearner,
@@ -143,6 +144,15 @@ def qualities(connection: sqlite3.Connection, learner: int) -> list[QualityRow]:
         "SELECT version, created, quality FROM qualities WHERE learner = ? ORDER BY version DESC", (learner,)
     )
     return [QualityRow(*row) for row in rows]
+
+
+def forget_in_qualities(connection: sqlite3.Connection, learner: int, labels: Collection[str]) -> None:
+    """What is kept of versions before names these classes no more."""
+    rows = connection.execute("SELECT version, quality FROM qualities WHERE learner = ?", (learner,)).fetchall()
+    connection.executemany(
+        "UPDATE qualities SET quality = ? WHERE learner = ? AND version = ?",
+        [(without_classes(text, labels), learner, number) for number, text in rows],
+    )
 
 
 def add_snapshot(connection: sqlite3.Connection, new: NewSnapshot, limit: int | None = None) -> SnapshotRow:

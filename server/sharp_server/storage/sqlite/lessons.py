@@ -14,7 +14,9 @@ import sqlite3
 import numpy as np
 
 from sharp_server.errors import RpcError
+from sharp_server.storage import raw_examples
 from sharp_server.storage.records import BatchSlice, Beyond, BeyondKey, LessonRow, NewLesson
+from sharp_server.storage.slices import renumbered
 from sharp_server.storage.sqlite.streams import label_texts, next_place, settle
 
 REMEMBERED = 10_000
@@ -36,9 +38,9 @@ def keep(connection: sqlite3.Connection, new: NewLesson) -> LessonRow:
             raise RpcError("REQUEST_ID_USED", message, request_id=new.request_id, fields=("request_id",))
         return LessonRow(place, content, examples, tuple(json.loads(classes)), True)
     met = {row[0] for row in connection.execute("SELECT ordinal FROM classes WHERE learner = ?", (new.learner,))}
-    settle(connection, new.learner, new.fixes, new.new_classes)
+    y = renumbered(new.y, settle(connection, new.learner, new.fixes, new.new_classes))
     place = next_place(connection, new.learner, new.count)
-    ordinals = np.frombuffer(new.y, np.int32)
+    ordinals = np.frombuffer(y, np.int32)
     classes = label_texts(connection, new.learner, ordinals[~np.isin(ordinals, list(met))])
     lesson = connection.execute(
         "INSERT INTO lessons (learner, place, request_id, content, counted, examples, kept, dtype, bytes, new_classes) "
@@ -48,7 +50,7 @@ def keep(connection: sqlite3.Connection, new: NewLesson) -> LessonRow:
             *(new.bytes, json.dumps(classes)),
         ),
     ).lastrowid
-    connection.execute("INSERT INTO lesson_examples (lesson, y, x) VALUES (?, ?, ?)", (lesson, new.y, new.x))
+    connection.execute("INSERT INTO lesson_examples (lesson, y, x) VALUES (?, ?, ?)", (lesson, y, new.x))
     return LessonRow(place, new.content, new.count, tuple(classes), False)
 
 
@@ -162,23 +164,18 @@ def before(connection: sqlite3.Connection, learner: int, place: int) -> list[Bey
 def forget(connection: sqlite3.Connection, learner: int, ordinal: int) -> int:
     """Remove a class from the lessons that are no part of a version; gives how many examples went."""
     rows = connection.execute(
-        "SELECT l.id, l.kept FROM lessons l JOIN lesson_examples e ON e.lesson = l.id WHERE l.learner = ?",
+        "SELECT l.id FROM lessons l JOIN lesson_examples e ON e.lesson = l.id WHERE l.learner = ?",
         (learner,),
     ).fetchall()
     removed = 0
-    for lesson, kept in rows:
+    for (lesson,) in rows:
         y, x = connection.execute("SELECT y, x FROM lesson_examples WHERE lesson = ?", (lesson,)).fetchone()
-        labels = np.frombuffer(y, np.int32)
-        keep = labels != ordinal
-        gone = int(kept - keep.sum())
-        if not gone:
+        left = raw_examples.without_class(y, x, ordinal)
+        if left is None:
             continue
-        x_left = np.frombuffer(x, np.uint8).reshape(kept, -1)[keep].tobytes()
-        y_left = labels[keep].tobytes()
         connection.execute("DELETE FROM lesson_examples WHERE lesson = ?", (lesson,))
-        if kept > gone:
-            connection.execute("INSERT INTO lesson_examples (lesson, y, x) VALUES (?, ?, ?)", (lesson, y_left, x_left))
-        left = len(x_left) + len(y_left)
-        connection.execute("UPDATE lessons SET kept = ?, bytes = ? WHERE id = ?", (kept - gone, left, lesson))
-        removed += gone
+        if left.kept:
+            connection.execute("INSERT INTO lesson_examples (lesson, y, x) VALUES (?, ?, ?)", (lesson, left.y, left.x))
+        connection.execute("UPDATE lessons SET kept = ?, bytes = ? WHERE id = ?", (left.kept, left.bytes, lesson))
+        removed += left.gone
     return removed

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sharp_server.storage.interface import UnsupportedFormatError
 
-FORMAT = 3
+FORMAT = 4
 PAGE_BYTES = 16384
 
 
@@ -81,6 +81,7 @@ CREATE TABLE IF NOT EXISTS episodes (
     starts INTEGER NOT NULL DEFAULT 0,  -- begun without a phase finished since
     reason TEXT, detail TEXT, finished_at REAL,
     version INTEGER, episodes_learned INTEGER, statistics BLOB,
+    phase_sha256 BLOB,              -- of the object that holds the learner after the newest finished phase
     UNIQUE (learner, number));
 CREATE INDEX IF NOT EXISTS episodes_of_stream ON episodes (stream, number);
 CREATE INDEX IF NOT EXISTS unlearned ON episodes (learner, position) WHERE state IN ('waiting', 'parked');
@@ -105,19 +106,29 @@ CREATE TABLE IF NOT EXISTS corruption_events (
 """
 
 
+_SETTINGS_OF_READERS = ("busy_timeout = 20000", "temp_store = MEMORY")
+_SETTINGS = (
+    f"page_size = {PAGE_BYTES}",
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "wal_autocheckpoint = 1000",
+    *_SETTINGS_OF_READERS,
+)
+
+
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     """A connection with the journal's settings; transactions are begun and ended by hand."""
     if readonly:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
     else:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA wal_autocheckpoint = 1000")
-    connection.execute("PRAGMA busy_timeout = 20000")
-    connection.execute("PRAGMA temp_store = MEMORY")
+    try:
+        for setting in _SETTINGS_OF_READERS if readonly else _SETTINGS:
+            connection.execute(f"PRAGMA {setting}")
+    except BaseException:
+        connection.close()  # one that lives on would delete the log of whatever has the file's name by then
+        raise
     return connection
 
 
@@ -126,7 +137,8 @@ def create(connection: sqlite3.Connection) -> None:
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found not in (0, FORMAT):
         raise UnsupportedFormatError(
-            f"the journal has format {found}, this server reads {FORMAT}: start the server that wrote it"
+            f"the journal has format {found}, this server reads {FORMAT}: start the version that wrote it, or begin "
+            "with an empty data folder and send the examples again (Upgrade in docs/operations.md)"
         )
     if not found:  # else nothing is written: a server must start on a full disk
         connection.executescript("BEGIN IMMEDIATE;" + _TABLES + f"PRAGMA user_version = {FORMAT}; COMMIT;")

@@ -178,17 +178,17 @@ class SqliteStorage:
         """A try begins."""
         return await self._journal.write(episodes.begin, episode)
 
-    async def advance(self, episode: int) -> None:
+    async def advance(self, episode: int, phase_sha256: bytes | None = None) -> None:
         """A phase was finished."""
-        await self._journal.write(episodes.advance, episode)
+        await self._journal.write(episodes.advance, episode, phase_sha256)
 
     async def excuse(self, episode: int) -> None:
         """A try came to nothing."""
         await self._journal.write(episodes.excuse, episode)
 
-    async def fail(self, episode: int) -> int:
+    async def fail(self, episode: int, start_over: bool = False) -> int:
         """A try failed."""
-        return await self._journal.write(episodes.fail, episode)
+        return await self._journal.write(episodes.fail, episode, start_over)
 
     async def park(self, episode: int, reason: str, detail: str) -> EpisodeRow:
         """Set an episode aside."""
@@ -246,7 +246,7 @@ class SqliteStorage:
 
     def relabel(self, change: Relabelling) -> asyncio.Future[int]:
         """Give a class another name, or make it part of another."""
-        return self._journal.submit(lambda connection: classes.relabel(connection, change), 0)
+        return self._journal.submit(lambda connection: episodes.relabel(connection, change), 0)
 
     async def renamed(self, learner: int) -> list[tuple[str, str, int]]:
         """Classes that were renamed or merged."""

@@ -15,14 +15,16 @@ from typing import Any
 import numpy as np
 
 from sharp_server.errors import RpcError
+from sharp_server.storage import raw_examples
 from sharp_server.storage.records import Arrival, BatchSlice, EpisodeRow, Ordinals, StreamRow
+from sharp_server.storage.slices import renumbered
 
 _EPISODE_COLUMNS = """
     SELECT e.id, e.learner, e.number, e.stream, s.name, s.boundaries, e.state, e.position, e.closed_by,
            e.first_sequence, e.last_sequence, e.last_batch_examples, e.examples, e.bytes, e.classes,
            e.closed, e.attempts, e.starts, coalesce(e.reason, ''), coalesce(e.detail, ''), coalesce(e.finished_at, 0),
            coalesce(e.version, 0),
-           coalesce(e.episodes_learned, 0), coalesce(e.statistics, x''), e.place
+           coalesce(e.episodes_learned, 0), coalesce(e.statistics, x''), e.place, coalesce(e.phase_sha256, x'')
     FROM episodes e JOIN streams s ON s.id = e.stream """
 
 
@@ -59,14 +61,14 @@ def open_stream(connection: sqlite3.Connection, learner: int, name: str, boundar
 def append(connection: sqlite3.Connection, arrival: Arrival) -> list[EpisodeRow]:
     """Write a batch, what it settles, and the cuts that it completes; returns the episodes that are closed by it."""
     _advance(connection, arrival.stream, arrival.sequence, arrival.count)
-    settle(connection, arrival.learner, arrival.fixes, arrival.new_classes)
+    y = renumbered(arrival.y, settle(connection, arrival.learner, arrival.fixes, arrival.new_classes))
     place, count = next_place(connection, arrival.learner, arrival.count), arrival.count
     piece = connection.execute(
         "INSERT INTO batch_slices (learner, stream, place, sequence, first, count, kept, dtype, bytes) "
         "VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?)",
         (arrival.learner, arrival.stream, place, arrival.sequence, count, count, arrival.dtype, arrival.bytes),
     ).lastrowid
-    connection.execute("INSERT INTO examples (batch_slice, y, x) VALUES (?, ?, ?)", (piece, arrival.y, arrival.x))
+    connection.execute("INSERT INTO examples (batch_slice, y, x) VALUES (?, ?, ?)", (piece, y, arrival.x))
     closed = [close(connection, arrival.learner, arrival.stream, length, by) for length, by in arrival.cuts]
     return [episode for episode in closed if episode is not None]
 
@@ -76,8 +78,13 @@ def settle(
     learner: int,
     fixes: tuple[str, str] | None,
     new_classes: Sequence[tuple[int, str]],
-) -> None:
-    """Write what an arrival decides: input shape and kind of labels, and classes that come for the first time."""
+) -> dict[int, int]:
+    """Write what an arrival decides: input shape and kind of labels, and classes that come for the first time.
+
+    Gives the numbers of those that are here under another one: forgetting them was under way when they were numbered,
+    and did not come about.
+    """
+    others: dict[int, int] = {}
     if fixes is not None:
         connection.execute("UPDATE learners SET input_shape = ?, label_kind = ? WHERE id = ?", (*fixes, learner))
     if new_classes:
@@ -89,6 +96,10 @@ def settle(
             "UPDATE learners SET next_class = max(next_class, ?) WHERE id = ?",
             (max(ordinal for ordinal, _ in new_classes) + 1, learner),
         )
+        for ordinal, label in new_classes:
+            select = "SELECT ordinal FROM classes WHERE learner = ? AND label = ? AND ordinal != ?"
+            others.update((ordinal, other) for (other,) in connection.execute(select, (learner, label, ordinal)))
+    return others
 
 
 def next_place(connection: sqlite3.Connection, learner: int, examples: int = 0) -> int:
@@ -135,14 +146,7 @@ def empty_marks(connection: sqlite3.Connection, stream: int, after: int, most: i
         "ORDER BY 2 DESC",
         (stream, after),
     )
-    found: list[int] = []
-    top = durable
-    for first, last in (*used, (0, after)):
-        found += range(top, max(last, top - most + len(found)), -1)
-        top = min(top, first - 1)
-        if len(found) >= most:
-            break
-    return found[::-1]
+    return raw_examples.unused_numbers(durable, used, after, most)
 
 
 def _advance(connection: sqlite3.Connection, stream: int, sequence: int, examples: int) -> None:
@@ -161,14 +165,14 @@ def close(
     connection: sqlite3.Connection, learner: int, stream: int, length: int | None, by: str, sequence: int = 0
 ) -> EpisodeRow | None:
     """Make an episode of the first `length` open examples of a stream (all, where no length is given)."""
-    slices = connection.execute(
+    pieces = connection.execute(
         "SELECT p.id, p.sequence, p.kept, p.bytes, e.y FROM batch_slices p JOIN examples e ON e.batch_slice = p.id "
         "WHERE p.stream = ? AND p.episode IS NULL ORDER BY p.sequence, p.first",
         (stream,),
     ).fetchall()
     taken, left, size, last_batch_examples = [], length, 0, 0
     labels: list[Ordinals] = []
-    for piece, number, kept, nbytes, y in slices:
+    for piece, number, kept, nbytes, y in pieces:
         if left == 0:
             break
         ordinals: Ordinals = np.frombuffer(y, np.int32)
@@ -223,30 +227,22 @@ def _split(connection: sqlite3.Connection, piece: int, head: int) -> int:
         (piece,),
     ).fetchone()
     learner, stream, place, sequence, first, count, kept, indices, dtype, y, x = row
-    each = len(x) // kept
-    head_x, tail_x, head_y, tail_y = x[: head * each], x[head * each :], y[: head * 4], y[head * 4 :]
-    if indices is None:
-        head_count, head_indices, tail_indices = head, None, None
-    else:
-        places = np.frombuffer(indices, np.uint32)
-        head_count = int(places[head]) - first
-        head_indices, tail_indices = places[:head].tobytes(), places[head:].tobytes()
-    head_bytes = len(head_x) + len(head_y)
+    front, back = raw_examples.split(raw_examples.Half(first, count, kept, indices, y, x), head)
     connection.execute(
         "UPDATE batch_slices SET count = ?, kept = ?, indices = ?, bytes = ? WHERE id = ?",
-        (head_count, head, head_indices, head_bytes, piece),
+        (front.count, front.kept, front.indices, front.bytes, piece),
     )
-    connection.execute("UPDATE examples SET y = ?, x = ? WHERE batch_slice = ?", (head_y, head_x, piece))
+    connection.execute("UPDATE examples SET y = ?, x = ? WHERE batch_slice = ?", (front.y, front.x, piece))
     tail = connection.execute(
         "INSERT INTO batch_slices (learner, stream, place, sequence, first, count, kept, indices, dtype, bytes) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(learner, stream, place, sequence, first + head_count, count - head_count, kept - head, tail_indices),
-            *(dtype, len(tail_x) + len(tail_y)),
+            *(learner, stream, place, sequence, back.first, back.count, back.kept, back.indices),
+            *(dtype, back.bytes),
         ),
     ).lastrowid
-    connection.execute("INSERT INTO examples (batch_slice, y, x) VALUES (?, ?, ?)", (tail, tail_y, tail_x))
-    return head_bytes
+    connection.execute("INSERT INTO examples (batch_slice, y, x) VALUES (?, ?, ?)", (tail, back.y, back.x))
+    return front.bytes
 
 
 def label_texts(connection: sqlite3.Connection, learner: int, ordinals: Ordinals) -> list[str]:
@@ -274,13 +270,3 @@ def episode_slices(connection: sqlite3.Connection, episode: int) -> list[BatchSl
         (episode,),
     )
     return [BatchSlice(*row) for row in rows]
-
-
-def account(connection: sqlite3.Connection, learner: int) -> Sequence[tuple[int, str, str, int, int, int]]:
-    """(episode number, its state, stream, sequence, first, count) of every slice: what was learned from what."""
-    return connection.execute(
-        "SELECT e.number, e.state, s.name, p.sequence, p.first, p.count FROM batch_slices p JOIN episodes e "
-        "ON e.id = p.episode JOIN streams s ON s.id = p.stream WHERE p.learner = ? "
-        "ORDER BY s.name, p.sequence, p.first",
-        (learner,),
-    ).fetchall()

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and whom it vouches for, from when to when."""
+"""Certificates for tests and reliability runs: an authority, and whom it vouches for, from when to when."""
 
 from __future__ import annotations
 

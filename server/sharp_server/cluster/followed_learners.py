@@ -1,0 +1,212 @@
+"""Learners of other servers of which this one answers predictions: it follows their versions and what is taught since.
+
+It reads and never writes. A version is fetched, its SHA-256 compared, loaded, and swapped in between two batches; what
+was taught beyond it is read from the journal in the owner's own order, so both answer alike as soon as both know as
+much. How much that is here, every answer tells (`examples_beyond_version`).
+
+Notifications are hints: what is looked at is always the journal, so one that is lost costs a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from sharp_engine import Learner
+from sharp_server.cluster.board import Board, Standing
+from sharp_server.context import ClusterParts
+from sharp_server.learners.class_ordinals import ClassOrdinals
+from sharp_server.learners.served_learner import ServedLearner
+from sharp_server.learners.settings import teaching_refusal
+from sharp_server.prediction.model import Model, load_learner
+from sharp_server.prediction.summary import Summary, summarize
+from sharp_server.prediction.taught import Taken, TaughtLearner
+from sharp_server.storage.records import Beyond, BeyondKey, LearnerRow, SnapshotRow
+from sharp_server.storage.slices import joined, labels_of
+
+log = logging.getLogger(__name__)
+
+_BYTES_AT_ONCE = 4 << 20
+"""Of arrivals read from the journal, between two swaps."""
+
+
+class FollowedLearner(ServedLearner):
+    """A learner of another server."""
+
+    def __init__(self, row: LearnerRow) -> None:
+        super().__init__(row)
+        self._known_here = 0
+
+    @property
+    def examples_known(self) -> int:
+        """Examples that ever arrived and that this server has taken into account, at least."""
+        return self._known_here
+
+    def knows(self, examples: int) -> None:
+        """So many are."""
+        self._known_here = max(self._known_here, examples)
+
+
+@dataclass(eq=False)
+class _Follower:
+    """One learner that is followed, and how far."""
+
+    served: FollowedLearner
+    standing: Standing | None = None
+    """As it was when it was last looked at; None: it is to be made anew."""
+    unlearned_bytes: int = 0
+    summary: Summary | None = None
+    taught: TaughtLearner | None = None
+    lessons: list[BeyondKey] = field(default_factory=list)
+    """That are known, in order."""
+    last: BeyondKey = field(default_factory=BeyondKey)
+    """Of whatever is known: everything up to here, if no lesson came before it since."""
+    examples: int = 0
+    batch_examples: int = 0
+
+    def goes_on(self, lessons: list[BeyondKey]) -> bool:
+        """Whether all lessons that are not known yet come after everything that is."""
+        known = len(self.lessons)
+        return self.lessons == lessons[:known] and (len(lessons) == known or lessons[known] > self.last)
+
+    def begin_anew(self, taught: TaughtLearner, summary: Summary | None) -> None:
+        """Nothing is known but a version."""
+        self.taught, self.summary, self.lessons, self.last = taught, summary, [], BeyondKey()
+        self.examples = self.batch_examples = 0
+
+    def take(self, found: Sequence[Beyond]) -> None:
+        """These are known."""
+        self.last = found[-1].key
+        self.lessons += [item.key for item in found if item.lesson]
+        self.examples += sum(item.examples for item in found)
+        self.batch_examples += sum(item.examples for item in found if not item.lesson)
+
+
+class FollowedLearners:
+    """Belongs to the event loop; versions are loaded and taught in the thread."""
+
+    def __init__(self, board: Board, parts: ClusterParts) -> None:
+        self._board, self._storage, self._files, self._readers = board, parts.storage, parts.files, parts.readers
+        self._batcher, self._thread, self._device = parts.batcher, parts.thread, parts.device
+        self._followers: dict[str, _Follower] = {}
+        """By uid."""
+
+    def changed(self, uid: str) -> None:
+        """Something else than an arrival changed what is known of a learner: make it anew."""
+        follower = self._followers.get(uid)
+        if follower is not None:
+            follower.standing = None
+
+    def all_changed(self) -> None:
+        """The same of all of them."""
+        for uid in self._followers:
+            self.changed(uid)
+
+    async def follow(self, uids: Collection[str]) -> None:
+        """Follow these learners and no others, and take in whatever is new of them."""
+        for uid in [uid for uid in self._followers if uid not in uids]:
+            self.drop(uid)
+        standings = await self._board.standings(list(uids))
+        new = [uid for uid, found in standings.items() if self._standing(uid) != found]
+        if not new:
+            return
+        rows = {row.uid: row for row in await self._storage.learners()}
+        for uid in new:
+            row = rows.get(uid)
+            if row is None:
+                continue
+            try:
+                await self._take_in(row, standings[uid])
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # a version that went while it was fetched, or a store that is away
+                log.warning("%s could not be followed: %s: %s", row.name, type(error).__name__, error)
+                self.changed(uid)
+
+    def drop(self, uid: str) -> None:
+        """Follow a learner no more."""
+        follower = self._followers.pop(uid, None)
+        if follower is not None and self._readers.followed(follower.served.name) is follower.served:
+            self._readers.remove(follower.served)
+            self._batcher.forget(follower.served.id)
+
+    def _standing(self, uid: str) -> Standing | None:
+        follower = self._followers.get(uid)
+        return follower.standing if follower is not None else None
+
+    async def _take_in(self, row: LearnerRow, standing: Standing) -> None:
+        follower = self._followers.get(row.uid) or _Follower(FollowedLearner(row))
+        before = follower.standing
+        nbytes, open_examples = await self._storage.unlearned_totals(row.id)
+        lessons = await self._board.lesson_keys(row.id)
+        same_version = before is not None and (before.version, before.head) == (standing.version, standing.head)
+        if not same_version or nbytes < follower.unlearned_bytes or not follower.goes_on(lessons):
+            await self._begin_anew(follower, row)
+        follower.unlearned_bytes = nbytes
+        if row.input_shape:
+            follower.served.fix_inputs(tuple(json.loads(row.input_shape)), row.label_kind)
+        follower.served.classes = ClassOrdinals(row.next_class)
+        follower.served.classes.load(await self._storage.classes(row.id))
+        episodes = follower.summary.episodes if follower.summary is not None else 0
+        if teaching_refusal(follower.served.config, follower.served.input_shape, episodes) is None:
+            await self._teach(follower, row)
+            unknown = 0
+        else:
+            waiting = await self._storage.unlearned_episodes(row.id)
+            unknown = open_examples + sum(episode.examples for episode in waiting if episode.state == "waiting")
+        now = (await self._board.standings([row.uid])).get(row.uid)
+        if now is None or (now.version, now.head) != (standing.version, standing.head):
+            follower.standing = None  # a version came while the journal was read: what was read may belong to either
+            return
+        follower.served.knows(standing.examples - unknown)
+        follower.standing = standing
+        await self._serve(follower, row)
+        if row.uid not in self._followers:
+            self._followers[row.uid] = follower
+            log.info("%s is followed here, from version %d", row.name, row.version)
+        if self._readers.followed(row.name) is not follower.served:
+            self._readers.add(follower.served)
+            self._batcher.forget(row.id)
+
+    async def _begin_anew(self, follower: _Follower, row: LearnerRow) -> None:
+        """Begin with the version by itself; it serves when what was taught since is known too."""
+        served, learner, summary = follower.served, None, None
+        head = next((found for found in await self._storage.snapshots(row.id) if found.id == row.head), None)
+        if head is not None:
+            learner = await self._thread.run_in_thread(self._load, row.uid, head)
+            summary = await self._thread.run_in_thread(summarize, learner)
+        if learner is None:
+            learner = Learner(served.config.with_options({"device": self._device}))
+        follower.begin_anew(TaughtLearner(learner, summary), summary)
+
+    def _load(self, uid: str, head: SnapshotRow) -> Learner:
+        self._files.path(uid, head.name).parent.mkdir(mode=0o700, exist_ok=True)
+        return load_learner(self._files, uid, head.name, head.sha256, self._device)
+
+    async def _teach(self, follower: _Follower, row: LearnerRow) -> None:
+        """Take in whatever the journal has beyond what is known."""
+        assert follower.taught is not None
+        while found := await self._storage.beyond(row.id, follower.last, _BYTES_AT_ONCE):
+            # After what arrived was read: whatever class is in it is there by then.
+            follower.served.classes.load(await self._storage.classes(row.id))
+            await self._thread.run_in_thread(follower.taught.teach_again, _examples(follower.served, found))
+            follower.take(found)
+
+    async def _serve(self, follower: _Follower, row: LearnerRow) -> None:
+        assert follower.taught is not None
+        known = await self._thread.run_in_thread(follower.taught.known)
+        model = Model(
+            row.version, known.predictor, follower.summary, follower.examples, follower.batch_examples, known.summary
+        )
+        follower.served.serve(model, None)
+
+
+def _examples(served: ServedLearner, items: Sequence[Beyond]) -> list[Taken]:
+    """Arrivals from the journal as arrays and labels."""
+    shape, labels = served.input_shape or (), served.labels_by_ordinal()
+    return [
+        Taken(item.place, item.lesson, joined(item.slices, shape), labels_of(item.slices, labels)) for item in items
+    ]
