@@ -105,7 +105,26 @@ class Call:
         """Note an answer. Progress is thinned out for slow readers, so it is no part of what is compared."""
         if isinstance(answer, learning_pb2.LearnResponse) and answer.event.HasField("progress"):
             return
-        self.answers.append(visible(answer))
+        shown = visible(answer)
+        if isinstance(answer, learning_pb2.LearnResponse) and "ack" in shown:
+            self._join_acks(shown["ack"])
+        self.answers.append(shown)
+
+    def _join_acks(self, ack: dict[str, Any]) -> None:
+        """Let an ack stand for the one before it too, and for its empty marks.
+
+        How many batches reach the disk together is a matter of time, and one ack may stand for many. Between two acks
+        that might as well have been one there is nothing but the episodes that the later one says are closed.
+        """
+        for index in reversed(range(len(self.answers))):
+            earlier = self.answers[index]
+            if "ack" in earlier:
+                marks = self.answers.pop(index)["ack"].get("empty_marks", []) + ack.get("empty_marks", [])
+                if marks:
+                    ack["empty_marks"] = sorted(set(marks))
+                return
+            if "closed" not in earlier.get("event", {}):
+                return
 
     def fail(self, error: SharpError) -> None:
         """Note a failure, unless we cancelled the call ourselves."""
