@@ -60,13 +60,13 @@ class Calibration:
         """Shares of classes from their scores: (n, classes)."""
         return torch.softmax(scores / self.temperature, dim=1)
 
-    def novelty(self, best: Tensor) -> Tensor:
-        """Novelty in [0, 1] from the best score of each example, (n,): the share of references that are less novel.
+    def novelty(self, familiarity: Tensor) -> Tensor:
+        """Novelty in [0, 1] from how familiar each example is, (n,): the share of references that are less novel.
 
         A threshold of 0.95 flags about one in twenty examples of known classes. Beyond the most novel reference it
         keeps rising towards 1, so that it still ranks.
         """
-        value, references = -best, upload(self.references, best.device)
+        value, references = -familiarity, upload(self.references, familiarity.device)
         count = len(references)
         if count < 2:
             return torch.sigmoid(value / max(self.temperature, 1.0))

@@ -87,7 +87,9 @@ def leave_out(
     if others is None:
         scores = scores.scatter(1, rows[:, None], likelihood[:, None])
     off = (growth[:, None] * stretch * u)[:, :axes]
-    novelty = -scores.amax(1) - metric.rest_offset
+    beyond = x[:, axes].square()
+    best = scores.amax(1) - (metric.likeness(beyond) - metric.rest_offset)  # along the axes alone
+    novelty = -metric.familiarity(best, beyond)
     evening = metric.evening.to(double)
     scores, own = scores + (evening if others is None else evening[list(others)]), likelihood + evening[rows]
     return LeftOut(scores.float(), own.float(), off.float(), novelty.float())

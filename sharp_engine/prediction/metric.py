@@ -47,6 +47,10 @@ _NOISE_OF_RANDOM = 0.3
 """Variance added to random features where there are as many examples as dimensions; it falls with the square
 of the former."""
 
+_BEYOND_AXES = 0.25
+"""How much directions beyond the axes count for how familiar an example is: there are thousands of them, and counted in
+full they drown what the axes tell."""
+
 _NEGLIGIBLE = 1e-10
 """Axes along which class means vary by less than this share of the first axis are left out."""
 
@@ -290,6 +294,10 @@ class Metric:
     def likeness(self, rest: Tensor) -> Tensor:
         """What directions beyond the axes add to every class's score: (n,)."""
         return rest * self._rest_slope + self.rest_offset
+
+    def familiarity(self, best: Tensor, rest: Tensor) -> Tensor:
+        """How like anything known examples are, from their best scores along the axes: (n,)."""
+        return best + _BEYOND_AXES * self.likeness(rest)
 
     def distances(self, z: Tensor, scores: Tensor) -> Tensor:
         """Squared distances to classes along the axes, in the order of their scores: (n, classes).

@@ -94,7 +94,7 @@ class MetricPredictor(Predictor):
             found |= self._nearest(around, distance, order[:, :1], memories)
         if novelty:
             assert around is not None
-            found["novelty"] = self.calibration.novelty(best + metric.likeness(metric.rest(around, z)))
+            found["novelty"] = self.calibration.novelty(metric.familiarity(best, metric.rest(around, z)))
         answer = arranged(found, top)
         if self._singles is not None and memories:
             return answer | {"memory_episode": self._singles.episodes.numpy()[answer.pop("memory_place")]}

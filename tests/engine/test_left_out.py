@@ -110,5 +110,5 @@ def test_novelty_of_an_example_left_out_is_that_of_its_scores_and_of_all_other_d
     metric, whitening = made(phi, y)
     at = metric.coordinates(whitening(phi))
     left = leave_out(metric, at, y, whitening.leverage)
-    plain = -(metric.scores(at.z) - metric.evening).amax(1) - metric.likeness(at.rest)
+    plain = -metric.familiarity((metric.scores(at.z) - metric.evening).amax(1), at.rest)
     torch.testing.assert_close(left.novelty, plain, rtol=0.1, atol=0.3)  # one in four hundred is soon left out
