@@ -36,16 +36,20 @@ class ClassMeans:
     def moved(self, phi: Tensor, class_ids: Sequence[int]) -> ClassMeans:
         """With examples φ (n, dimensions) of classes, one after the other: in whatever parts they come, the same."""
         place = {class_id: row for row, class_id in enumerate(self.class_ids)}
-        counts, means = self.counts.tolist(), list(self.means.unbind(0))
+        counts, moved = self.counts.tolist(), dict[int, Tensor]()
         for example, class_id in zip(phi, class_ids, strict=True):
             row = place.setdefault(class_id, len(place))
-            if row == len(means):
+            if row == len(counts):
                 counts.append(1)
-                means.append(example)
+                moved[row] = example
                 continue
             counts[row] += 1
-            means[row] = means[row] + (example - means[row]) / counts[row]
-        return ClassMeans(tuple(place), torch.tensor(counts, dtype=torch.int64), torch.stack(means))
+            mean = moved[row] if row in moved else self.means[row]
+            moved[row] = mean + (example - mean) / counts[row]
+        means = torch.cat((self.means, phi.new_empty(len(place) - len(self.means), phi.shape[1])))
+        for row, mean in moved.items():
+            means[row] = mean
+        return ClassMeans(tuple(place), torch.tensor(counts, dtype=torch.int64), means)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ w · (p − mean(p)) / deviation(p) = (conv(x, w) − mean(p) · Σw) / deviatio
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,9 @@ _CHUNK = 32
 
 THRESHOLD = 0.35
 """Response below which a direction is silent."""
+
+_SILENCE = 2.0**-50
+"""Stands for no response while roots are taken, which takes several times as long of 0; no other root notices it."""
 
 CONTRAST_FLOOR = 0.005
 """Added to the variance of a patch before it is divided out, so that flat patches stay flat."""
@@ -76,9 +80,17 @@ class PatchDictionary:
         square = F.avg_pool2d((x * x).mean(1, keepdim=True), side, stride=1)
         scale = (square - mean * mean).clamp_(min=0.0).add_(CONTRAST_FLOOR).rsqrt_()
         response = F.conv2d(x, self.weight)  # (n, atoms, h', w')
-        response.sub_(mean * self.weight.sum((1, 2, 3))[:, None, None]).mul_(scale).sub_(self.offset[:, None, None])
-        cells = [F.adaptive_avg_pool2d(F.relu(signed - THRESHOLD), grid) for signed in (response, -response)]
-        return torch.cat(cells, dim=1).flatten(1).sqrt_()  # the root makes their distributions less skewed
+        response.sub_(mean * self._sums).mul_(scale).sub_(self.offset[:, None, None])
+        answers = F.softshrink(response, THRESHOLD)
+        strong = F.relu(answers)
+        cells = [F.adaptive_avg_pool2d(sign, grid) for sign in (strong, strong - answers)]
+        # The root makes their distributions less skewed.
+        return torch.cat(cells, dim=1).flatten(1).clamp_(min=_SILENCE**2).sqrt_().sub_(_SILENCE)
+
+    @cached_property
+    def _sums(self) -> Tensor:
+        """(atoms, 1, 1): what a patch of ones would make each direction answer."""
+        return self.weight.sum((1, 2, 3))[:, None, None]
 
 
 @torch.no_grad()

@@ -324,8 +324,9 @@ class MetricLearner:
     def _represented(self, known: Knowledge, s: Tensor, ids: tuple[int, ...], episode: int) -> EpisodicMemory:
         """With taught examples as representatives of classes that have room for them."""
         episodic, before = known.episodic, known.semantic.examples
-        most = self._config.representatives_of(len({*before, *ids}))
-        held = {c.class_id: len(c.features) for c in episodic.classes}
+        taught = set(ids)
+        most = self._config.representatives_of(len(before.keys() | taught))
+        held = {c.class_id: len(c.features) for c in episodic.classes if c.class_id in taught}
         arrived: dict[int, list[int]] = {}
         for row, class_id in enumerate(ids):
             if held.get(class_id, 0) + len(arrived.get(class_id, ())) < most:

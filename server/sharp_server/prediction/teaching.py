@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from dataclasses import replace
 
 from sharp_engine import Label, Learner
@@ -109,7 +109,9 @@ class Teaching:
     def batches_arrived(self, served: Teachable) -> None:
         """Batches are durable: they are counted as soon as there is time."""
         if served.can_be_taught:
-            self._wake(self._lane(served))
+            lane = self._lane(served)
+            lane.batches_arrived()
+            self._wake(lane)
 
     # ---- changes of the journal -------------------------------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class Teaching:
         learner = await self._thread.run_in_thread(self._load, served)
         model = served.model
         known = await self.rebuild(served, learner, model.version, model.summary)
-        served.serve_taught(replace(known, quality=model.quality))
+        self._serve(served, replace(known, quality=model.quality))
 
     async def load(self, served: Teachable, learner: Learner | None) -> None:
         """At start-up: know what the journal has beyond the version that serves, up to the last lesson."""
@@ -189,6 +191,7 @@ class Teaching:
             lane.refuse(list(lane.queue), farewell)
             if lane.task is not None:
                 lane.task.cancel()
+            self._thread.discard(lane.taught)
 
     def close(self) -> None:
         """Teach nothing more."""
@@ -209,6 +212,7 @@ class Teaching:
         """Until there is nothing to do."""
         try:
             while not lane.served.deleted:
+                await lane.rest()
                 try:
                     async with lane.lock:
                         if lane.stale:
@@ -282,9 +286,9 @@ class Teaching:
 
     async def _count(self, lane: Lane, taught: TaughtLearner, batch: Beyond) -> None:
         lane.ahead.popleft()
-        await self._thread.run_in_thread(taught.teach_again, _examples(lane.served, [batch]))
-        lane.batch_examples += batch.examples
-        lane.last_batch = time.monotonic()
+        begun = time.monotonic()
+        await self._teach_again(taught, lane.served, [batch])
+        lane.batch_counted(batch.examples, time.monotonic() - begun)
 
     def _swap(self, lane: Lane, known: Known) -> None:
         lane.last_swap = time.monotonic()
@@ -295,13 +299,18 @@ class Teaching:
             batch_examples=lane.batch_examples,
             known=known.summary,
         )
-        lane.served.serve_taught(taught)
+        self._serve(lane.served, taught)
+
+    def _serve(self, served: Teachable, model: Model) -> None:
+        self._thread.discard(served.model)
+        served.serve_taught(model)
 
     def _let_go(self) -> None:
         """Keep few learners in memory to which nothing was taught since their version."""
         idle = [lane for lane in self._lanes.values() if lane.taught and not (lane.beyond or lane.lock.locked())]
         idle.sort(key=lambda lane: lane.last_swap, reverse=True)
         for lane in idle[self._config.idle_learners :]:
+            self._thread.discard(lane.taught)
             lane.taught = None
 
     # ---- made anew --------------------------------------------------------------------------------------------------
@@ -314,6 +323,7 @@ class Teaching:
     async def _make_anew(self, lane: Lane, learner: Learner, summary: Summary | None) -> TaughtLearner:
         """Teach a version everything up to the last lesson, in the journal's order."""
         served, taught = lane.served, TaughtLearner(learner, summary)
+        self._thread.discard(lane.taught)
         lane.begin_anew(taught)
         waiting = list(lane.queue)
         last = await self._storage.last_lesson(served.id)
@@ -328,7 +338,7 @@ class Teaching:
             found = [item for item in found if item.key <= last]
             if not found:
                 break
-            wrong = await self._thread.run_in_thread(taught.teach_again, _examples(served, found), unjudged)
+            wrong = await self._teach_again(taught, served, found, unjudged)
             for item in found:
                 if item.lesson:
                     outcome = wrong.get(item.place, lane.outcome(item.place))
@@ -342,10 +352,17 @@ class Teaching:
         lane.weigh()
         return taught
 
+    async def _teach_again(
+        self, taught: TaughtLearner, served: Teachable, items: Sequence[Beyond], judged: Container[int] = ()
+    ) -> dict[int, int]:
+        """Teach arrivals from the journal; there may be many, so that even to read them is work for the thread."""
+        shape, labels = served.input_shape or (), served.labels_by_ordinal()
 
-def _examples(served: Teachable, items: Sequence[Beyond]) -> list[Taken]:
-    """Arrivals from the journal as arrays and labels."""
-    shape, labels = served.input_shape or (), served.labels_by_ordinal()
-    return [
-        Taken(item.place, item.lesson, joined(item.slices, shape), labels_of(item.slices, labels)) for item in items
-    ]
+        def teach() -> dict[int, int]:
+            found = [
+                Taken(item.place, item.lesson, joined(item.slices, shape), labels_of(item.slices, labels))
+                for item in items
+            ]
+            return taught.teach_again(found, judged)
+
+        return await self._thread.run_in_thread(teach)

@@ -6,6 +6,7 @@ A new version may come a second or two later on a core that predictions fill; th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _NICENESS = 19
+_SECONDS_IN_USE = 0.1
+"""For which answers under way may still hold on to what was replaced."""
 
 
 class BackgroundThread:
@@ -31,6 +34,18 @@ class BackgroundThread:
         """Run something there and wait for its result."""
         call = functools.partial(work, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def discard(self, *replaced: object) -> None:
+        """Let go of what may be large, in the thread and not before others have: to free hundreds of megabytes takes
+        tens of milliseconds, which whoever drops the last reference waits for.
+        """
+        kept = list(replaced)
+
+        def let_go() -> None:
+            with contextlib.suppress(RuntimeError):  # it is closed: the process ends
+                self._thread.submit(kept.clear)
+
+        asyncio.get_running_loop().call_later(_SECONDS_IN_USE, let_go)
 
     def close(self) -> None:
         """Take nothing more; what runs is not waited for."""

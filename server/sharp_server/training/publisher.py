@@ -176,6 +176,7 @@ class Publisher:
         return published
 
     def _serve(self, trainee: Trainee, model: Model, snapshot: NewSnapshot) -> None:
+        self._thread.discard(trainee.model)
         trainee.serve(model, (snapshot.name, snapshot.sha256))
         _warn(trainee.name, model)
 

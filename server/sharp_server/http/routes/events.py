@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+import weakref
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -144,7 +145,8 @@ def _of_learner(limits: LimitsConfig, state: ServerState, served: ServedLearner)
 
     async def write(before: Text | None) -> Text:
         nonlocal known, whole
-        now = (served.model, served.layers, served.config, served.input_shape, served.label_kind)
+        model = weakref.ref(served.model)  # it is large, and must not be freed here, on the event loop
+        now = (model, served.layers, served.config, served.input_shape, served.label_kind)
         if before is None or any(one is not other for one, other in zip(known, now, strict=True)):
             known = now
             learner = conversion.learner(learner_message(served, limits.unlearned_bytes))
