@@ -10,8 +10,10 @@ real as another: a process of its own with its own signals and a trainer that it
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
+import queue
 import selectors
 import signal
 import subprocess
@@ -23,7 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from devtools.server_process import ONE_THREAD, clone_environment
+from devtools.server_process import ONE_THREAD, START_SECONDS, clone_environment
 
 
 class WarmProcess:
@@ -73,9 +75,8 @@ class WarmParent:
             env=clone_environment(ONE_THREAD),
         )
         self._ended = threading.Condition()
-        self._started = threading.Condition()
-        self._processes: dict[int, WarmProcess] = {}
-        self._newest: WarmProcess | None = None
+        self._one_at_a_time = threading.Lock()
+        self._started: queue.SimpleQueue[WarmProcess] = queue.SimpleQueue()
         threading.Thread(target=self._listen, name="warm-servers", daemon=True).start()
         atexit.register(self.stop)
 
@@ -83,24 +84,21 @@ class WarmParent:
         """Start `python -m sharp_server` with these arguments."""
         order = {"arguments": arguments, "environment": dict(environment), "log": str(log), "folder": os.getcwd()}
         assert self._parent.stdin is not None
-        with self._started:
-            self._newest = None
+        with self._one_at_a_time:
             self._parent.stdin.write(json.dumps(order).encode() + b"\n")
             self._parent.stdin.flush()
-            assert self._started.wait_for(lambda: self._newest is not None, 120), "the parent of servers is gone"
-            return self._newest
+            return self._started.get(timeout=START_SECONDS)
 
     def _listen(self) -> None:
         assert self._parent.stdout is not None
+        processes: dict[int, WarmProcess] = {}
         for line in self._parent.stdout:
             told = json.loads(line)
             if "started" in told:
-                process = self._processes[told["started"]] = WarmProcess(told["started"], self._ended)
-                with self._started:
-                    self._newest = process
-                    self._started.notify()
+                process = processes[told["started"]] = WarmProcess(told["started"], self._ended)
+                self._started.put(process)
             else:
-                self._processes.pop(told["ended"]).end(told["code"])
+                processes.pop(told["ended"]).end(told["code"])
 
     def stop(self) -> None:
         """End it; servers that still run are left alone."""
@@ -122,6 +120,7 @@ def _serve_orders() -> None:
     import sharp_server.__main__
     import sharp_server.server  # noqa: F401 (what takes so long)
 
+    gc.freeze()  # what is here stays: nobody needs to look through it again
     # A trainer begins with the main module of its server.
     sys.modules["__main__"] = sharp_server.__main__
     heard, wake = os.pipe()
