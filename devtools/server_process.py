@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Protocol, Self
 
 from devtools.process_stats import children, command_line, resident_bytes
 
@@ -39,6 +39,24 @@ def clone_environment(more: Mapping[str, str] = _NOTHING) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SHARP_")}
     path = os.pathsep.join(str(ROOT / part) for part in (".", "client", "cli", "server", "proto"))
     return {**kept, "PYTHONPATH": path, **more}
+
+
+class Process(Protocol):
+    """What is asked of a process that was started; `subprocess.Popen` is one."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """How it ended, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal, if it still runs."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
 
 
 class ServerProcess:
@@ -72,7 +90,7 @@ class ServerProcess:
         """A program that starts the server as its only child, such as strace."""
         self._as_command = as_command
         """Start it as `sharp serve` rather than as `python -m sharp_server`."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self.port = self.http_port = 0
 
     # ---- starting ---------------------------------------------------------------------------------------------------
@@ -80,23 +98,27 @@ class ServerProcess:
     @property
     def command(self) -> list[str]:
         """The command that starts it."""
-        if self._as_command:
-            module, as_flags = ["-m", "sharp_cli", "serve"], _flag
-        else:
-            module, as_flags = ["-m", "sharp_server"], _setting
-        flags = [flag for name, value in self.settings.items() for flag in as_flags(name, value)]
-        return [*self._wrapper, sys.executable, *module, *flags]
+        module = ["sharp_cli", "serve"] if self._as_command else ["sharp_server"]
+        return [*self._wrapper, sys.executable, "-m", *module, *self._flags]
+
+    @property
+    def _flags(self) -> list[str]:
+        as_flags = _flag if self._as_command else _setting
+        return [flag for name, value in self.settings.items() for flag in as_flags(name, value)]
 
     def start(self, wait: bool = True) -> Self:
         """Start it, for the first time or again, and wait until it serves if asked to."""
         if self.running:
             raise ServerProcessError("the server runs already")
         self._port_file.unlink(missing_ok=True)
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self._environment)
+        self._process = self._launch()
         if wait:
             self.wait_until_ready()
         return self
+
+    def _launch(self) -> Process:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(self.command, stdout=log, stderr=log, env=self._environment)
 
     def wait_until_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until it serves and its ports are known; a server that does not get there is killed."""
@@ -157,7 +179,7 @@ class ServerProcess:
     # ---- looking at it ----------------------------------------------------------------------------------------------
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> Process:
         """The process that was started last; it may have ended."""
         if self._process is None:
             raise ServerProcessError("the server was never started")

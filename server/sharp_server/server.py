@@ -106,14 +106,13 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
     healthy = health.aio.HealthServicer()
     admission = Admission(context.state, config.limits.streams, tokens)
     _register(Guard(server, context.metrics, admission, None if member is None else member.forwarder), context, healthy)
-    app: Any = make_app(context.http, admission, None if member is None else member.forwarder.others)
-    http = HttpPort(app if member is None else member.http_app(app), config, tls_context(config.trust))
+    http = _make_http(context, admission, member) if config.http.enabled else None
     try:
         port = _bind(server, config, credentials)
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
         await _set_readiness(healthy, health_pb2.HealthCheckResponse.NOT_SERVING)
         await server.start()
-        http_port = await _start_http(http, config)
+        http_port = 0 if http is None else await _start_http(http, config)
         loading = asyncio.create_task(context.load())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -137,7 +136,8 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
         await server.stop(max(0.0, config.stop.grace_seconds - (loop.time() - begun)))
         return 0
     finally:
-        await http.stop()
+        if http is not None:
+            await http.stop()
         await server.stop(0)
         if member is not None:
             await member.stop()
@@ -203,9 +203,13 @@ def _bind(server: grpc.aio.Server, config: ServerConfig, credentials: grpc.Serve
     return port
 
 
+def _make_http(context: ServerContext, admission: Admission, member: ClusterMember | None) -> HttpPort:
+    app: Any = make_app(context.http, admission, None if member is None else member.forwarder.others)
+    config = context.http.config
+    return HttpPort(app if member is None else member.http_app(app), config, tls_context(config.trust))
+
+
 async def _start_http(http: HttpPort, config: ServerConfig) -> int:
-    if not config.http.enabled:
-        return 0
     host = config.http.host or config.listen.host
     try:
         return await http.start(host, config.http.port)

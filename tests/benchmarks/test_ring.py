@@ -216,16 +216,23 @@ def test_an_interruption_ends_the_contestants_process_and_keeps_what_is_finished
         sys.executable, "-m", "benchmarks.ring", "--dataset", "banking77", "--data-root", str(learner_root),
         "--only", "means,knn", "--output", str(tmp_path), "--launcher", f"{sys.executable} {script}",
     ]  # fmt: skip
+    # A shell's background job ignores SIGINT, and so would everything that is started within it.
+    heard = signal.signal(signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 180
-    begun = tmp_path / "pid"
-    while not begun.is_file() or not begun.read_text(encoding="utf-8").endswith("."):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.05)
-    assert (tmp_path / "runs" / "means-0.json").is_file()
-    pid = int(begun.read_text(encoding="utf-8").removesuffix("."))
-    process.send_signal(signal.SIGINT)
-    process.wait(timeout=180)
+    signal.signal(signal.SIGINT, heard)
+    try:
+        deadline = time.monotonic() + 180
+        begun = tmp_path / "pid"
+        while not begun.is_file() or not begun.read_text(encoding="utf-8").endswith("."):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.05)
+        assert (tmp_path / "runs" / "means-0.json").is_file()
+        pid = int(begun.read_text(encoding="utf-8").removesuffix("."))
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=180)
+    finally:
+        process.kill()
+        process.wait()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     result = run(options(learner_root, only="means,knn"), tmp_path)

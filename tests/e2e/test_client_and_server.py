@@ -45,7 +45,7 @@ def address(shared: Server) -> str:
 def test_predictions_over_the_wire_equal_those_of_the_engine_called_directly(address: str) -> None:
     engine = pytest.importorskip("sharp_engine")
     x, y = digits()
-    episodes = [np.flatnonzero(np.isin(y[:1200], group)) for group in ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))]
+    episodes = [np.flatnonzero(np.isin(y[:600], group)) for group in ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))]
     alone = engine.Learner(engine.preset("default").with_options({**SETTINGS, "seed": 11, "device": "cpu"}))
     with Client(address) as sharp:
         learner = sharp.learner("equal")

@@ -17,7 +17,7 @@ import numpy as np
 from google.rpc import error_details_pb2  # type: ignore[import-untyped]
 from grpc_status import rpc_status  # type: ignore[import-untyped]
 
-from devtools.server_process import ONE_THREAD, ServerProcess
+from devtools.server_process import ONE_THREAD
 from sharp.inference import open_inference_pb2_grpc
 from sharp.v1 import (
     admin_pb2,
@@ -32,6 +32,7 @@ from sharp.v1 import (
     snapshot_pb2,
     tensor_pb2,
 )
+from tests.warm_servers import WarmServer
 
 SECONDS = 180.0
 """After this long something hangs, on however busy a machine."""
@@ -50,7 +51,7 @@ SMALL = {
 """Settings of a learner of vectors that learns in a moment."""
 
 
-class Server(ServerProcess):
+class Server(WarmServer):
     """A server process and stubs for its services. Settings are keywords with __ for the dot."""
 
     def __init__(self, folder: Path, **settings: object) -> None:

@@ -14,15 +14,17 @@ from tests.server.running import Server, answered
 
 def digits() -> list[tuple[np.ndarray, list[int]]]:
     x, y = load_digits(return_X_y=True)
-    x, y = (x[::3] / 16.0 * 255).astype(np.uint8).reshape(-1, 1, 8, 8), y[::3]
+    x, y = (x[::5] / 16.0 * 255).astype(np.uint8).reshape(-1, 1, 8, 8), y[::5]
     return [(x[mask], y[mask].tolist()) for mask in (np.isin(y, (2 * i, 2 * i + 1)) for i in range(5))]
 
 
 def test_digits_in_five_episodes_are_answered_exactly_as_by_the_engine_itself(lend: Callable[..., Server]) -> None:
     server = lend()
-    config = learner_pb2.LearnerConfig(seed=7, overrides={"training.min_steps": "10"})
+    config = learner_pb2.LearnerConfig(seed=7, overrides={"training.phases": "2", "training.min_steps": "10"})
     server.admin.CreateLearner(learner_admin_pb2.CreateLearnerRequest(name="digits", config=config))
-    engine = Learner(preset("default").with_options({"seed": 7, "training.min_steps": 10, "device": "cpu"}))
+    engine = Learner(
+        preset("default").with_options({"seed": 7, "training.phases": 2, "training.min_steps": 10, "device": "cpu"})
+    )
     with server.stream("digits") as stream:
         for x, y in digits():
             for part in range(0, len(y), 50):

@@ -5,6 +5,8 @@ Built once, from the operations that gRPC's services use too.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ from sharp_server.api.open_inference import InferenceService
 from sharp_server.api.server_status import ServerStatus
 from sharp_server.config.model import ServerConfig
 from sharp_server.http.assets import asset_routes
-from sharp_server.http.guard import GuardedRoute, HttpGuard
+from sharp_server.http.guard import GuardedRoute, Handler, HttpGuard
 from sharp_server.http.headers import SecurityHeaders
 from sharp_server.http.routes import (
     episodes,
@@ -110,18 +112,11 @@ def make_app(parts: HttpParts, admission: Admission, elsewhere: LearnersElsewher
     ]
     for router in made:
         app.include_router(router)
-    description = _described(app, made)
-
-    def openapi(request: Request) -> Response:
-        return Response(description, media_type="application/json")
-
-    plain = {
-        **monitoring.plain_routes(parts.metrics, state),
-        **asset_routes(),
-        "/openapi.json": openapi,
-    }
-    for path, answer in plain.items():
-        app.router.routes.append(Route(path, guard.plain(answer, path), methods=["GET"]))
+    plain = {**monitoring.plain_routes(parts.metrics, state), **asset_routes()}
+    answers = {path: guard.plain(answer, path) for path, answer in plain.items()}
+    answers["/openapi.json"] = guard.guarded(_openapi(app, made), None, True, "/openapi.json")
+    for path, answer in answers.items():
+        app.router.routes.append(Route(path, answer, methods=["GET"]))
     app.add_exception_handler(HTTPException, guard.unrouted)
     if config.http.allowed_origins:
         app.add_middleware(
@@ -132,6 +127,16 @@ def make_app(parts: HttpParts, admission: Admission, elsewhere: LearnersElsewher
         )
     app.add_middleware(SecurityHeaders)
     return app
+
+
+def _openapi(app: FastAPI, routers: Sequence[APIRouter]) -> Handler:
+    """The answer with the description. It takes half a second to make: not while starting, and beside the loop."""
+    description = functools.cache(lambda: _described(app, routers))
+
+    async def answer(request: Request) -> Response:
+        return Response(await asyncio.to_thread(description), media_type="application/json")
+
+    return answer
 
 
 def _described(app: FastAPI, routers: Sequence[APIRouter]) -> bytes:

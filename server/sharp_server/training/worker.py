@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import logging
 import os
 import resource
 import signal
@@ -39,6 +40,9 @@ def run_trainer(
     from sharp_server.training.episode_run import Trainer
 
     Trainer(pipe, examples, config, log_config).serve()
+    # As in the front: taking torch apart takes long and helps nobody.
+    logging.shutdown()
+    os._exit(0)
 
 
 def die_with_parent() -> None:

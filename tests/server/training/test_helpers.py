@@ -70,8 +70,8 @@ def test_a_trainer_with_helpers_makes_the_same_versions_as_one_alone(serve: Call
     assert not running(trainer) and not running(helper)
 
 
-def test_a_small_episode_passes_one_that_helpers_share(serve: Callable[..., Server], alone: Any) -> None:
-    server = serve(trainer__processes=2)
+def test_a_small_episode_passes_one_that_helpers_share(lend: Callable[..., Server], alone: Any) -> None:
+    server = lend(trainer__processes=2)
     server.create("sharded", **SHARDED)
     with begin(server) as stream:
         server.create("small")
@@ -101,8 +101,8 @@ def test_an_episode_whose_helpers_die_again_and_again_is_parked(serve: Callable[
 
 
 @pytest.mark.parametrize("end", ["trainer killed", "server killed", "server stopped"])
-def test_no_helper_outlives_the_trainer(serve: Callable[..., Server], alone: Any, end: str) -> None:
-    server = serve(trainer__processes=2)
+def test_no_helper_outlives_the_trainer(lend: Callable[..., Server], alone: Any, end: str) -> None:
+    server = lend(trainer__processes=2)
     server.create("sharded", **SHARDED)
     with begin(server):
         trainer = server.trainer_pid()

@@ -13,9 +13,9 @@ import safetensors.numpy
 from sharp.v1 import label_pb2, learner_admin_pb2, learner_pb2, snapshot_pb2
 from tests.server.running import SECONDS, Server, Stream, answered, blobs, until
 
-SLICED: dict[str, Any] = {"training__phases": "20", "training__min_steps": "300"}
-LONG: dict[str, Any] = {"training__phases": "3", "training__min_steps": "1500"}
-PASSING: dict[str, Any] = {"training__phases": "2", "training__min_steps": "1000"}
+SLICED: dict[str, Any] = {"training__phases": "20", "training__min_steps": "150"}
+LONG: dict[str, Any] = {"training__phases": "3", "training__min_steps": "1000"}
+PASSING: dict[str, Any] = {"training__phases": "2", "training__min_steps": "450"}
 """Less than a third of it, in phases that take a while."""
 X, Y = blobs("abc", each=60)
 

@@ -1,0 +1,204 @@
+"""Servers that start in a moment: forked from a process that has imported what a server imports, torch among it.
+
+Importing costs each server two seconds of processor time, and tests start more than a hundred. A forked server is as
+real as another: a process of its own with its own signals and a trainer that it starts itself, which runs
+`python -m sharp_server` from its first line on. What is different is its parent, who passes on how it ended.
+
+`python -m tests.warm_servers` is that parent: it reads what to start from standard input, a JSON document per line.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import queue
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from devtools.server_process import ONE_THREAD, START_SECONDS, Process, ServerProcess, clone_environment
+
+
+class WarmProcess:
+    """A process that somebody else is the parent of, as `subprocess.Popen` would show it."""
+
+    def __init__(self, pid: int, ended: threading.Condition) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ended = ended
+
+    def end(self, code: int) -> None:
+        """It has ended."""
+        with self._ended:
+            self.returncode = code
+            self._ended.notify_all()
+
+    def poll(self) -> int | None:
+        """How it ended, None while it runs."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended."""
+        with self._ended:
+            if not self._ended.wait_for(lambda: self.returncode is not None, timeout):
+                raise subprocess.TimeoutExpired("a warm server", timeout or 0.0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal, if it still runs."""
+        if self.returncode is None:
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+class WarmParent:
+    """The parent, seen from the tests."""
+
+    def __init__(self) -> None:
+        self._parent = subprocess.Popen(
+            [sys.executable, "-m", "tests.warm_servers"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=clone_environment(ONE_THREAD),
+        )
+        self._ended = threading.Condition()
+        self._one_at_a_time = threading.Lock()
+        self._started: queue.SimpleQueue[WarmProcess] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, name="warm-servers", daemon=True).start()
+        atexit.register(self.stop)
+
+    def start(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> WarmProcess:
+        """Start `python -m sharp_server` with these arguments."""
+        order = {"arguments": arguments, "environment": dict(environment), "log": str(log), "folder": os.getcwd()}
+        assert self._parent.stdin is not None
+        with self._one_at_a_time:
+            self._parent.stdin.write(json.dumps(order).encode() + b"\n")
+            self._parent.stdin.flush()
+            return self._started.get(timeout=START_SECONDS)
+
+    def _listen(self) -> None:
+        assert self._parent.stdout is not None
+        processes: dict[int, WarmProcess] = {}
+        for line in self._parent.stdout:
+            told = json.loads(line)
+            if "started" in told:
+                process = processes[told["started"]] = WarmProcess(told["started"], self._ended)
+                self._started.put(process)
+            else:
+                processes.pop(told["ended"]).end(told["code"])
+
+    def stop(self) -> None:
+        """End it; servers that still run are left alone."""
+        assert self._parent.stdin is not None
+        self._parent.stdin.close()
+        self._parent.wait()
+
+
+@cache
+def parent() -> WarmParent:
+    """The one of this process, started when it is first needed."""
+    return WarmParent()
+
+
+class WarmServer(ServerProcess):
+    """A server that starts in a moment."""
+
+    def _launch(self) -> Process:
+        return parent().start(self._flags, self._environment, self.log)
+
+
+# ---- in the parent --------------------------------------------------------------------------------------------------
+
+
+def _serve_orders() -> None:
+    import sharp_server.__main__
+    import sharp_server.server  # noqa: F401 (what takes so long)
+
+    gc.freeze()  # what is here stays: nobody needs to look through it again
+    # A trainer begins with the main module of its server.
+    sys.modules["__main__"] = sharp_server.__main__
+    heard, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    orders = sys.stdin.buffer.raw  # type: ignore[attr-defined]
+    rest = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(heard, selectors.EVENT_READ)
+        selector.register(orders, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fd == heard:
+                    os.read(heard, 1 << 12)
+                    _tell_who_ended()
+                    continue
+                read = os.read(orders.fileno(), 1 << 16)
+                if not read:
+                    return
+                *lines, rest = (rest + read).split(b"\n")
+                for line in lines:
+                    _fork(json.loads(line))
+
+
+def _fork(order: dict[str, Any]) -> None:
+    pid = os.fork()
+    if pid == 0:
+        _become_server(order)
+    _tell(started=pid)
+
+
+def _become_server(order: dict[str, Any]) -> NoReturn:
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.environ.clear()
+        os.environ.update(order["environment"])
+        os.chdir(order["folder"])
+        log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for here, there in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(here, there)
+        os.closerange(3, 1 << 10)
+        sys.argv[1:] = order["arguments"]
+        code = sys.modules["__main__"].main(order["arguments"])
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _tell_who_ended() -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        _tell(ended=pid, code=os.waitstatus_to_exitcode(status))
+
+
+def _tell(**told: int) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve_orders()
