@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -362,6 +363,7 @@ def test_noise_is_more_novel_than_what_was_learned(reader: Learner) -> None:
     st.lists(st.floats(0.0, 10.0, width=32), min_size=0, max_size=20),
     st.lists(st.floats(0.0, 1000.0, width=32), min_size=2, max_size=20),
 )
+@hypothesis.example([0.0], [0.0, 1e-45])
 def test_novelty_rises_with_the_ratio_and_stays_within_the_unit_interval(
     references: list[float], ratios: list[float]
 ) -> None:
