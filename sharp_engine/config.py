@@ -258,7 +258,7 @@ class MetricConfig:
     """Multiplies the shrinkage of the covariance that the data ask for (oracle approximating shrinkage)."""
     floor: float = 0.3
     """Variance between classes along directions that no class has used yet, as a share of the mean over all."""
-    few_losses: float = 0.042
+    few_losses: float = 0.06
     """A class gains a bonus while it has few examples, as large as can be with this share of the examples of well-known
     classes lost to it, and a smaller share the more examples it has: more finds more of what has just been taught. 0:
     none may be lost."""

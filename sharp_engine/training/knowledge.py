@@ -47,8 +47,11 @@ _WELL_KNOWN = 60
 _JUDGES = 512
 """Most representatives on which the bonus is fitted: it is fitted anew whenever something is taught."""
 
-_MOST_BONUS = 3.0
+_MOST_BONUS = 4.5
 """Largest bonus, in the calibration's unit."""
+
+_FADING = 3
+"""By this power of its newness a class may cost others less: one example may cost half as much again as five may."""
 
 _LEAST_NOISE, _MOST_NOISE = 0.25, 16.0
 
@@ -285,7 +288,7 @@ class MetricLearner:
         margin = (left.own[:, None] - left.scores) / newness  # (n, few)
         needed = margin.amin(1)[judges.right].sort().values
         # The better a class is known, the less it needs a bonus, and the less it may cost others.
-        lost = int(self._config.few_losses * float(newness.max()) * len(judges.rows))
+        lost = int(self._config.few_losses * float(newness.max()) ** _FADING * len(judges.rows))
         if lost >= len(needed):
             return 0.0
         return min(max(float(needed[lost]), 0.0), _MOST_BONUS * known.calibration.unit)
