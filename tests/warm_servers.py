@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from devtools.server_process import ONE_THREAD, START_SECONDS, Process, ServerProcess, clone_environment
+from devtools.server_process import ONE_THREAD, START_SECONDS, clone_environment
 
 
 class WarmProcess:
@@ -111,13 +111,6 @@ class WarmParent:
 def parent() -> WarmParent:
     """The one of this process, started when it is first needed."""
     return WarmParent()
-
-
-class WarmServer(ServerProcess):
-    """A server that starts in a moment."""
-
-    def _launch(self) -> Process:
-        return parent().start(self._flags, self._environment, self.log)
 
 
 # ---- in the parent --------------------------------------------------------------------------------------------------

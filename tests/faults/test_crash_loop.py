@@ -14,13 +14,12 @@ from typer.testing import CliRunner
 
 from benchmarks.errors import OptionError
 from reliability.crash import __main__ as command
-from reliability.crash import chaos, checks
+from reliability.crash import checks
 from reliability.crash.checks import Violations
 from reliability.crash.options import LEARNER, CrashOptions
 from reliability.crash.stream import NumberedStream
 from sharp_server.storage.records import Arrival, NewLearner
 from sharp_server.storage.sqlite import learners, schema, streams
-from tests.warm_servers import WarmServer
 
 OPTIONS = CrashOptions(batches=2, examples=4)
 
@@ -30,9 +29,8 @@ OPTIONS = CrashOptions(batches=2, examples=4)
     [("sqlite", 10, ("server", "trainer", "connection")), ("postgres", 5, ("server", "trainer", "database"))],
 )
 def test_kills_lose_nothing_double_nothing_and_change_nothing(
-    store: str, kills: int, kinds: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: str, kills: int, kinds: tuple[str, ...], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(chaos, "ServerProcess", WarmServer)
     file = tmp_path / "crash.json"
     arguments = ["--kills", str(kills), "--seed", "5", "--store", store]
     arguments += ["--folder", str(tmp_path / "run"), "--output", str(file)]

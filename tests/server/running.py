@@ -17,7 +17,7 @@ import numpy as np
 from google.rpc import error_details_pb2  # type: ignore[import-untyped]
 from grpc_status import rpc_status  # type: ignore[import-untyped]
 
-from devtools.server_process import ONE_THREAD
+from devtools.server_process import ONE_THREAD, Process, ServerProcess
 from sharp.inference import open_inference_pb2_grpc
 from sharp.v1 import (
     admin_pb2,
@@ -32,7 +32,7 @@ from sharp.v1 import (
     snapshot_pb2,
     tensor_pb2,
 )
-from tests.warm_servers import WarmServer
+from tests import warm_servers
 
 SECONDS = 180.0
 """After this long something hangs, on however busy a machine."""
@@ -51,7 +51,7 @@ SMALL = {
 """Settings of a learner of vectors that learns in a moment."""
 
 
-class Server(WarmServer):
+class Server(ServerProcess):
     """A server process and stubs for its services. Settings are keywords with __ for the dot."""
 
     def __init__(self, folder: Path, **settings: object) -> None:
@@ -65,6 +65,9 @@ class Server(WarmServer):
         }
         super().__init__(folder, for_tests, environment=ONE_THREAD)
         self.token: str | None = None
+
+    def _launch(self) -> Process:
+        return warm_servers.parent().start(self._flags, self._environment, self.log)
 
     def wait_until_ready(self, seconds: float = SECONDS) -> None:
         super().wait_until_ready(seconds)
