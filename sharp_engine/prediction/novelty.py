@@ -49,7 +49,8 @@ class NoveltyScale:
         high = references[at.clamp(max=len(references) - 1)]
         part = ((ratios - low) / (high - low).clamp(min=1e-12)).clamp(0.0, 1.0)
         inside = (at + part) / (len(references) + 1)
-        beyond = 1.0 - torch.exp(1.0 - ratios / references[-1].clamp(min=1e-12)) / (len(references) + 1)
+        excess = (ratios / references[-1].clamp(min=1e-12)).clamp(min=1.0)  # also beyond references of zero
+        beyond = 1.0 - torch.exp(1.0 - excess) / (len(references) + 1)
         return torch.where(ratios > references[-1], beyond, inside)
 
 

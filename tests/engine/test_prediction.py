@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -35,8 +35,8 @@ def unit(vector: Tensor) -> Tensor:
 def all_distances(learner: Learner, x: Tensor) -> list[list[tuple[float, int]]]:
     """Per example: (squared distance, class id) of every memory, from the whole network, one after the other."""
     rows = []
-    for example in x:
-        z = learner.network.run(learner.preprocessor(example[None]))[0].double()
+    for one in x:
+        z = learner.network.run(learner.preprocessor(one[None]))[0].double()
         row = []
         for memory in learner.ltm.classes:
             for vector in memory.vectors.double():
@@ -362,6 +362,7 @@ def test_noise_is_more_novel_than_what_was_learned(reader: Learner) -> None:
     st.lists(st.floats(0.0, 10.0, width=32), min_size=0, max_size=20),
     st.lists(st.floats(0.0, 1000.0, width=32), min_size=2, max_size=20),
 )
+@example([0.0], [0.0, 1e-30])
 def test_novelty_rises_with_the_ratio_and_stays_within_the_unit_interval(
     references: list[float], ratios: list[float]
 ) -> None:
