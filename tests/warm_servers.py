@@ -134,7 +134,7 @@ def _serve_orders() -> None:
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    orders = sys.stdin.buffer.raw  # type: ignore[attr-defined]
+    orders = sys.stdin.fileno()
     rest = b""
     with selectors.DefaultSelector() as selector:
         selector.register(heard, selectors.EVENT_READ)
@@ -145,7 +145,7 @@ def _serve_orders() -> None:
                     os.read(heard, 1 << 12)
                     _tell_who_ended()
                     continue
-                read = os.read(orders.fileno(), 1 << 16)
+                read = os.read(orders, 1 << 16)
                 if not read:
                     return
                 *lines, rest = (rest + read).split(b"\n")
