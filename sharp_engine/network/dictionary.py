@@ -98,7 +98,9 @@ def learn_dictionary(x: Tensor, config: DictionaryConfig, generator: torch.Gener
     """Make a dictionary from preprocessed images x (n, channels, height, width), whatever their number."""
     config = config.for_channels(x.shape[1])
     side = patch_side(config, tuple(x.shape[1:]))
-    patches = _random_patches(x, side, config.patches, generator)  # (patches, values)
+    places = len(x) * (x.shape[2] - side + 1) * (x.shape[3] - side + 1)
+    most = min(config.patches, max(places, config.atoms or 1))  # few small images have no more to show
+    patches = _random_patches(x, side, most, generator)  # (patches, values)
     centred = patches - patches.mean(1, keepdim=True)
     normal = centred * (centred.square().mean(1, keepdim=True) + CONTRAST_FLOOR).rsqrt()
     mean = normal.mean(0)
