@@ -1,6 +1,7 @@
 """What predictions notice of open pages, and how soon a page is there.
 
-Single images at a fixed rate, without and with ten pages beside, idle and while an episode is learned. A page is, for
+Single images at a fixed rate, without and with ten pages beside, idle and while an episode is learned: each side has an
+episode of its own and is measured from its beginning, so that a version that comes early falls to both. A page is, for
 the server, a reader of a learner's events that comes once for its files and stays; every reader must have read a state,
 or nothing was watched. First paint is the browser's own figure.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,8 @@ from benchmarks.serving.latency import Latency, long_episode, watched
 from benchmarks.serving.options import PAGE_TARGET
 from benchmarks.serving.paint import Paints, paint
 from devtools.browser import CHROMIUM
+
+_Meanwhile = Callable[[Bench, Latency], contextlib.AbstractContextManager[None]]
 
 PAGES = 10
 _FILES = ("/", "/assets/app.css", "/assets/app.js", "/assets/learner.js", f"/api/learners/{LEARNER}")
@@ -74,10 +77,9 @@ def pages(bench: Bench, rate: float, progress: ReportProgress) -> PageResult:
     bench.ask(bench.server.address, rate=rate)  # warms up
     for number in range(1, rounds + 1):
         progress(f"pages: idle, round {number} of {rounds}")
-        _round(bench, result, result.alone, result.watched, number)
+        _round(bench, result, number, (result.alone, result.watched), _idle)
         progress(f"pages: while learning, round {number} of {rounds}")
-        with long_episode(bench), watched(bench, result.learning):
-            _round(bench, result, result.learning, result.learning_watched, number)
+        _round(bench, result, number, (result.learning, result.learning_watched), _learning)
     if CHROMIUM is not None:
         idle, learning = Paints("idle"), Paints("while learning")
         progress("pages: first paint")
@@ -88,14 +90,26 @@ def pages(bench: Bench, rate: float, progress: ReportProgress) -> PageResult:
     return result
 
 
-def _round(bench: Bench, result: PageResult, without: Latency, beside: Latency, number: int) -> None:
-    if number % 2:
-        without.add(bench.ask(bench.server.address, rate=result.rate))
-    with _open_pages(bench.server.http_port) as readers:
-        beside.add(bench.ask(bench.server.address, rate=result.rate))
-    result.states_read += sum(reader.states for reader in readers)
-    if not number % 2:
-        without.add(bench.ask(bench.server.address, rate=result.rate))
+def _round(
+    bench: Bench, result: PageResult, number: int, sides: tuple[Latency, Latency], meanwhile: _Meanwhile
+) -> None:
+    """Measure without and with pages; in every other round, the other way round."""
+    for side in sides if number % 2 else sides[::-1]:
+        count = PAGES if side is sides[1] else 0
+        with _open_pages(bench.server.http_port, count) as readers, meanwhile(bench, side):
+            side.add(bench.ask(bench.server.address, rate=result.rate))
+        result.states_read += sum(reader.states for reader in readers)
+
+
+@contextlib.contextmanager
+def _idle(bench: Bench, state: Latency) -> Iterator[None]:
+    yield
+
+
+@contextlib.contextmanager
+def _learning(bench: Bench, state: Latency) -> Iterator[None]:
+    with long_episode(bench), watched(bench, state):
+        yield
 
 
 class _Reader:
@@ -132,8 +146,8 @@ class _Reader:
 
 
 @contextlib.contextmanager
-def _open_pages(port: int) -> Iterator[list[_Reader]]:
-    readers = [_Reader(port) for _ in range(PAGES)]
+def _open_pages(port: int, count: int) -> Iterator[list[_Reader]]:
+    readers = [_Reader(port) for _ in range(count)]
     try:
         if not all(reader.reading.wait(_SECONDS) for reader in readers):
             raise BenchmarkError("a page was opened and heard nothing")
