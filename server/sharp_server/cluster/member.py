@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from sharp_server.cluster.board import Board, OwnedLearner, Server
+from sharp_server.cluster.cached_files import CachedFiles
 from sharp_server.cluster.directory import Directory
 from sharp_server.cluster.followed_learners import FollowedLearners
 from sharp_server.cluster.forwarding import Forwarder
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_BETWEEN_SYNCS = 0.2
 """Between two looks at what is new of the learners that are followed: one query, for all of them."""
+_SECONDS_BETWEEN_SWEEPS = 10.0
 _SECONDS_TO_LEAVE = 3.0
 _SECONDS_TO_TAKE_UP = 5.0
 """For which a learner that was given up is still answered for, by what was known then."""
@@ -59,6 +61,7 @@ class ClusterMember:
         self._client = make_client(config.trust, config.cluster)
         self._owned = OwnedLearners(parts)
         self._followed = FollowedLearners(self._board, parts)
+        self._cached_files = CachedFiles(parts, self._owned, self._followed)
         self._server: Server | None = None
         self._follow: set[str] = set()
         """Learners that this server should follow, unless it owns them."""
@@ -82,7 +85,7 @@ class ClusterMember:
         await self._board.open()
         await self._board.enter(self._server)
         await self._directory.refresh()
-        work = (self._run(), self._listen(), self._keep_following())
+        work = (self._run(), self._listen(), self._keep_following(), self._sweep_cache())
         self._tasks = [asyncio.create_task(task) for task in work]
 
     def http_app(self, app: Any) -> Any:
@@ -146,6 +149,14 @@ class ClusterMember:
             except Exception:
                 log.exception("learners could not be followed")
             await asyncio.sleep(_SECONDS_BETWEEN_SYNCS)
+
+    async def _sweep_cache(self) -> None:
+        while True:
+            await asyncio.sleep(_SECONDS_BETWEEN_SWEEPS)
+            try:
+                await self._cached_files.sweep()
+            except Exception:
+                log.exception("files of other servers' learners could not be deleted")
 
     async def _step(self) -> None:
         """Look once, and do what is wanted."""
