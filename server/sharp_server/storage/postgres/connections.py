@@ -31,14 +31,17 @@ _DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 20_000,
 }
 
-_SESSION = (
-    "SET TIME ZONE 'UTC'",
-    "SET tcp_keepalives_idle = 10",
-    "SET tcp_keepalives_interval = 5",
-    "SET tcp_keepalives_count = 3",
-    # Whoever is cut off in the middle of a transaction must not keep a learner's row locked.
-    "SET idle_in_transaction_session_timeout = '10s'",
-)
+_SESSION = """
+    SET TIME ZONE 'UTC';
+    SET tcp_keepalives_idle = 10;
+    SET tcp_keepalives_interval = 5;
+    SET tcp_keepalives_count = 3;
+    SET tcp_user_timeout = 20000;
+    -- Whoever is cut off in the middle of a transaction must not keep a learner's row or a table of examples locked.
+    SET idle_in_transaction_session_timeout = '10s';
+    SELECT set_config('synchronous_commit', 'on', false)
+        WHERE current_setting('synchronous_commit') IN ('off', 'local')
+"""
 
 
 def parameters(dsn: str) -> str:
@@ -69,12 +72,7 @@ async def connect(dsn: str) -> AsyncSession:
 
 async def prepare(session: AsyncSession) -> None:
     """Give a new session its settings."""
-    for statement in _SESSION:
-        await session.execute(statement)
-    await session.execute(
-        "SELECT set_config('synchronous_commit', 'on', false) "
-        "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
-    )
+    await session.execute(_SESSION)
 
 
 def connect_here(dsn: str) -> Session:
@@ -83,6 +81,11 @@ def connect_here(dsn: str) -> Session:
         session: Session = Connection.connect(parameters(dsn), autocommit=True)
     except psycopg.Error as error:
         raise StoreUnavailable(_one_line(error)) from None
+    try:
+        session.execute(_SESSION)
+    except BaseException:
+        session.close()
+        raise
     return session
 
 
