@@ -90,8 +90,13 @@ def test_no_session_holds_a_lock_for_long_when_its_machine_is_cut_off(tmp_path: 
 
     dsn = database_of(tmp_path)
     run(dsn, work)
-    with connections.connect_here(dsn) as session:  # the trainer's
+    with connections.session_here(dsn) as session:  # the trainer's
         assert session.execute(show).fetchone() == ("10s",)
+
+
+def test_a_trainer_that_loses_its_session_while_it_reads_says_that_the_store_is_away(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable), connections.session_here(database_of(tmp_path)) as session:
+        session.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
 
 def test_raw_examples_lie_in_one_table_per_stream_episode_and_lessons_and_go_with_it(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ holds a password.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -75,18 +77,17 @@ async def prepare(session: AsyncSession) -> None:
     await session.execute(_SESSION)
 
 
-def connect_here(dsn: str) -> Session:
-    """A session of whoever waits for it, to read."""
+@contextlib.contextmanager
+def session_here(dsn: str) -> Iterator[Session]:
+    """A session of whoever waits for it, to read; one that is lost on the way is a `StoreUnavailable` too."""
     try:
-        session: Session = Connection.connect(parameters(dsn), autocommit=True)
+        with Connection.connect(parameters(dsn), autocommit=True) as session:
+            session.execute(_SESSION)
+            yield session
     except psycopg.Error as error:
-        raise StoreUnavailable(_one_line(error)) from None
-    try:
-        session.execute(_SESSION)
-    except BaseException:
-        session.close()
-        raise
-    return session
+        if not is_unavailable(error):
+            raise
+        raise unavailable(error) from None
 
 
 def is_unavailable(error: BaseException) -> bool:
