@@ -28,8 +28,10 @@ Say = Callable[[str], None]
 _SECONDS_TO_LEARN = 90.0
 """In which whatever was sent is learned in the end."""
 _SECONDS_CUT = 15.0
-_SECONDS_WITHOUT_DATABASE = 8.0
-_SECONDS_WITHOUT_HEAD = 10.0
+_SECONDS_WITHOUT_DATABASE = 5.0
+_SECONDS_WITHOUT_HEAD = 5.0
+_SECONDS_BETWEEN_BATCHES = 0.15
+"""Most of a run is waiting: more batches would show no more, and all of them are learned again in the end."""
 _IDLE = ("idle-1", "idle-2")
 """Learners that nobody uses: of three, one moves when a machine comes back."""
 
@@ -84,7 +86,7 @@ def run(say: Say, folder: Path | None = None, only: str = "") -> ClusterResult:
 
 
 def _run(say: Say, folder: Path, only: str) -> ClusterResult:
-    begun, options, result = time.monotonic(), CrashOptions(), ClusterResult()
+    begun, options, result = time.monotonic(), CrashOptions(pause=_SECONDS_BETWEEN_BATCHES), ClusterResult()
     stream, found = NumberedStream(options), checks.Violations()
     say("starting Ray, PostgreSQL and two servers")
     with laboratory(folder) as lab:

@@ -98,7 +98,7 @@ class Producer(_InBackground):
                 if not self._stream.is_mark(self.sent):
                     batch = self._stream.batch(self.sent)
                     call.send(batch.x, batch.y)
-                    time.sleep(self._random.choice((0.0, 0.01, 0.05)))
+                    time.sleep(self._options.pause + self._random.choice((0.0, 0.01, 0.05)))
                     continue
                 call.end_episode()
                 episode = self._stream.episode_of(self.sent)
