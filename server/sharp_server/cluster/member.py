@@ -1,6 +1,6 @@
 """A server as a member of its cluster: says that it is there, does what the coordinator wants, passes calls on.
 
-Every half second, and whenever the database says that something changed, it looks what it should own and follow, and
+Every half second, and whenever the database says that an owner changed, it looks what it should own and follow, and
 what it does own. When the database is away it goes on answering predictions with what it has, and looks again later.
 """
 
@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_BETWEEN_SYNCS = 0.2
 """Between two looks at what is new of the learners that are followed: one query, for all of them."""
+_REASONS_TO_LOOK = ("lost", "owner", "deleted")
+"""Changes that may have to do with who should own what: versions and lessons of every learner anywhere are none."""
 _SECONDS_BETWEEN_SWEEPS = 10.0
 _SECONDS_TO_LEAVE = 3.0
 _SECONDS_TO_TAKE_UP = 5.0
@@ -111,7 +113,7 @@ class ClusterMember:
     # ---- what changes -----------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        """Hear what any server changes; every item is a reason to look, and no more than that."""
+        """Hear what any server changes: an item is a reason to look, and no more than that."""
         async for change in self._parts.storage.changes():
             if change.what == "lost":
                 self._followed.all_changed()
@@ -119,7 +121,8 @@ class ClusterMember:
                 self._followed.drop(change.uid)
             elif change.what != "lesson" or not change.number:
                 self._followed.changed(change.uid)
-            self._look.set()
+            if change.what in _REASONS_TO_LOOK:
+                self._look.set()
 
     async def _run(self) -> None:
         while True:
