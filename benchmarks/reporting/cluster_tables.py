@@ -15,11 +15,12 @@ def deaths(results: Results) -> str:
     rows: list[Row] = []
     last = ""
     for result in results:
+        lost = "; ".join(result.get("violations", ())) or "nothing"
         for found in result.get("disasters", ()):
-            owner = f"{found['seconds_until_owner']:.1f}" if found["seconds_until_owner"] else "–"
+            owner = f"{found['seconds_until_owner']:.1f}" if found.get("seconds_until_owner") else "–"
             learn = f"{found['seconds_until_learn']:.1f}"
             rows.append(
-                (found["what"], owner, learn, str(found["predictions"]), str(found["predictions_failed"]), "nothing")
+                (found["what"], owner, learn, str(found["predictions"]), str(found["predictions_failed"]), lost)
             )
         if "disasters" in result:
             last = (

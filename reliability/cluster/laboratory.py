@@ -84,7 +84,7 @@ class Laboratory:
 
     def start_head(self) -> None:
         """Start Ray's head, for the first time or again."""
-        without = ("--include-dashboard=false", "--no-monitor", "--ray-client-server-port=0")  # what nobody uses here
+        without = ("--include-dashboard=false", "--no-monitor")  # what nobody uses here
         self._ray(self.head, "--head", "--port=6379", "--num-cpus=1", *without)
 
     def start_machine(self, machine: Machine) -> None:
@@ -104,7 +104,11 @@ class Laboratory:
             "--metrics-export-port=7004",
             "--disable-usage-stats",
         ]
-        self.until(lambda: self._started(machine, [*flags, *shared]), f"Ray runs on {machine.name}", _SECONDS_TO_START)
+        try:
+            self.until(lambda: self._started(machine, [*flags, *shared]), "Ray runs", _SECONDS_TO_START)
+        except TimeoutError as error:
+            said = self._log(machine.name).read_text(errors="replace").strip()
+            raise TimeoutError(f"{error} on {machine.name}: {said[-1000:]}") from None
 
     def _started(self, machine: Machine, flags: list[str]) -> bool:
         try:
