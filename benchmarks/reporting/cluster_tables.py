@@ -14,19 +14,18 @@ def deaths(results: Results) -> str:
     """What died under load, and what came of it."""
     rows: list[Row] = []
     last = ""
-    for result in results:
-        lost = "; ".join(result.get("violations", ())) or "nothing"
-        for found in result.get("disasters", ()):
+    for result in (result for result in results if "disasters" in result):
+        lost = "; ".join(result["violations"]) or "nothing"
+        for found in result["disasters"]:
             owner = f"{found['seconds_until_owner']:.1f}" if found.get("seconds_until_owner") else "–"
             learn = f"{found['seconds_until_learn']:.1f}"
             rows.append(
                 (found["what"], owner, learn, str(found["predictions"]), str(found["predictions_failed"]), lost)
             )
-        if "disasters" in result:
-            last = (
-                f"{result['batches']} numbers were acknowledged and {result['lessons']} lessons taught, each once; "
-                f"{result['tensors']} tensors equal those of a learner that nobody disturbed."
-            )
+        last = (
+            f"{result['batches']} numbers were acknowledged and {result['lessons']} lessons taught, each once; "
+            f"{result['tensors']} tensors equal those of a learner that nobody disturbed."
+        )
     columns = (
         *("what dies", "s until another owns it", "s until Learn is acknowledged again", "predictions meanwhile"),
         *("of them failed", "lost"),
