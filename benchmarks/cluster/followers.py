@@ -75,7 +75,7 @@ def followers(options: ClusterOptions, folder: Path) -> Followers:
         with servers[0].start() as owner, servers[1].start() as one, servers[2].start() as two:
             with Client(owner.address) as client:
                 teach_all(client, images, ServingOptions(sizes=sizes))
-                version = client.get_learner(LEARNER).model_version
+                version = client.get_learner(LEARNER).status.model_version
             _follow(postgres.database("followers"))
             for server in (one, two):
                 until(lambda server=server: "is followed here" in server.log.read_text(), "the learner is followed")
