@@ -84,6 +84,8 @@ class Laboratory:
 
     def start_head(self) -> None:
         """Start Ray's head, for the first time or again."""
+        # Ray takes the other machines' processes, which it can see here, for its own of before, if this is left of it.
+        (_ray_folder(self.head) / "ray_current_cluster").unlink(missing_ok=True)
         without = ("--include-dashboard=false", "--no-monitor")  # what nobody uses here
         self._ray(self.head, "--head", "--port=6379", "--num-cpus=1", *without)
 
