@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def followers(options: ClusterOptions, folder: Path) -> Followers:
                 version = client.get_learner(LEARNER).status.model_version
             _follow(postgres.database("followers"))
             for server in (one, two):
-                until(lambda server=server: "is followed here" in server.log.read_text(), "the learner is followed")
+                until(partial(_is_followed, server), "the learner is followed")
                 with Client(server.address) as client:
                     client.predict(LEARNER, images.x[:1], min_model_version=version)
             owner.kill()  # nobody learns meanwhile: whatever it did would be at the cost of one of them
@@ -89,6 +90,10 @@ def followers(options: ClusterOptions, folder: Path) -> Followers:
             with generators[0], generators[1]:
                 order = {"payload": payload(images, sizes.message_examples), "seconds": options.seconds}
                 return _measure(options, [one.address, two.address], generators, order)
+
+
+def _is_followed(server: MeasuredServer) -> bool:
+    return "is followed here" in server.log.read_text()
 
 
 def _follow(dsn: str) -> None:

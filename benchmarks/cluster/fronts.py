@@ -131,26 +131,23 @@ def _starts(
     options: ClusterOptions, now: Callable[[str], ServerProcess], before: Callable[[str], ServerProcess]
 ) -> tuple[Cost, Cost]:
     """Seconds until an empty server serves, and bytes that its front has then."""
-    found: dict[str, list[tuple[float, float]]] = {"now": [], "before": []}
+    seconds: dict[str, list[float]] = {"now": [], "before": []}
+    megabytes: dict[str, list[float]] = {"now": [], "before": []}
     for turn in range(options.starts + 1):
         for name, make in (("now", now), ("before", before)):
             begun = time.perf_counter()
             with make(f"start-{turn}").start() as server:
-                seconds = time.perf_counter() - begun
+                took = time.perf_counter() - begun
                 if turn:  # the first warms up the system's caches
-                    found[name].append((seconds, float(resident_bytes(server.pid) or 0) / 1e6))
-    costs = [
-        Cost(
-            *(name, unit, statistics.median(ours), statistics.median(theirs)),
-            statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True)),
-            1 / ALONE_TARGET,
-        )
-        for name, unit, ours, theirs in (
-            ("start of an empty server", "s", *([pair[0] for pair in found[side]] for side in ("now", "before"))),
-            ("memory of its front", "MB", *([pair[1] for pair in found[side]] for side in ("now", "before"))),
-        )
-    ]
-    return costs[0], costs[1]
+                    seconds[name].append(took)
+                    megabytes[name].append((resident_bytes(server.pid) or 0) / 1e6)
+    return _cost("start of an empty server", "s", seconds), _cost("memory of its front", "MB", megabytes)
+
+
+def _cost(name: str, unit: str, found: dict[str, list[float]]) -> Cost:
+    now, before = found["now"], found["before"]
+    ratio = statistics.median(mine / other for mine, other in zip(now, before, strict=True))
+    return Cost(name, unit, statistics.median(now), statistics.median(before), ratio, 1 / ALONE_TARGET)
 
 
 def _teach(options: ClusterOptions, address: str) -> None:
