@@ -43,6 +43,7 @@ def kept_server(folder: Path, store: str) -> Iterator[KeptServer]:
     ray_folder = Path(tempfile.mkdtemp(prefix="sharp-ray-", dir="/tmp"))  # a name of a socket is in it: a short one
     environment = clone_environment({**ONE_THREAD, "RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"})
     port = _free_port()
+    folder.mkdir(parents=True)
     ports = folder / "servers" / _HOST / "ports.json"
     log = (folder / "ray.log").open("ab")
     flags = [
