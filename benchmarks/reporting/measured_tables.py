@@ -266,6 +266,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "reliability": reliability,
     "load": load_run,
     "cluster-deaths": cluster_tables.deaths,
+    "cluster-simulation": cluster_tables.simulation,
     "ring-overview": ring_tables.overview,
     "ring": ring_tables.details,
     **{f"learner-{group}": partial(learner_tables.markdown, group) for group in learner_tables.GROUPS},
@@ -278,7 +279,7 @@ DOCUMENTS: dict[Path, tuple[str, ...]] = {
         *(f"learner-{group}" for group in learner_tables.GROUPS),
         *("accuracy", "speed", "serving", "reliability", "load"),
     ),
-    CLUSTER: ("cluster-deaths",),
+    CLUSTER: ("cluster-deaths", "cluster-simulation"),
 }
 """Which tables stand where."""
 
