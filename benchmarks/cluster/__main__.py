@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,6 +55,8 @@ def command(
     tiny: Annotated[bool, typer.Option("--tiny", help="See that it runs; figures mean nothing.")] = False,
 ) -> None:
     """Measure followers, a journal in PostgreSQL, a server that Ray keeps, and what one alone pays for all of it."""
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that Ray and the server that it keeps are ended
 
     def measure(bar: ProgressBar) -> ClusterFigures:
         parts = tuple(only or PARTS)

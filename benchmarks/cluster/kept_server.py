@@ -44,7 +44,7 @@ def kept_server(folder: Path, store: str) -> Iterator[KeptServer]:
     environment = clone_environment({**ONE_THREAD, "RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"})
     port = _free_port()
     folder.mkdir(parents=True)
-    ports = folder / "servers" / _HOST / "ports.json"
+    servers = folder / "servers"
     log = (folder / "ray.log").open("ab")
     flags = [
         *("--head", f"--port={port}", f"--node-ip-address={_HOST}", f"--temp-dir={ray_folder}", "--num-cpus=1"),
@@ -52,7 +52,7 @@ def kept_server(folder: Path, store: str) -> Iterator[KeptServer]:
     ]
     with log, contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, ray_folder, ignore_errors=True)
-        stack.callback(_end_server, ports)
+        stack.callback(_end_server, servers)
         ray = subprocess.Popen(
             [str(Path(sys.executable).with_name("ray")), "start", *flags], env=environment, stdout=log, stderr=log
         )
@@ -61,7 +61,7 @@ def kept_server(folder: Path, store: str) -> Iterator[KeptServer]:
             "cluster.ray": f"{_HOST}:{port}",
             "data.store": store,
             "data.objects": folder / "objects",
-            "data.folder": folder / "servers",
+            "data.folder": servers,
             "listen.port": 0,
             "http.port": 0,
             "log.level": "warning",
@@ -72,8 +72,13 @@ def kept_server(folder: Path, store: str) -> Iterator[KeptServer]:
             lambda: not subprocess.run(command, env=environment, stdout=log, stderr=log, check=False).returncode,
             "Ray takes a keeper",
         )
-        until(ports.exists, "the keeper's server serves")
-        yield KeptServer(ports)
+        until(lambda: _ports(servers), "the keeper's server serves")
+        yield KeptServer(_ports(servers)[0])
+
+
+def _ports(servers: Path) -> list[Path]:
+    """The one file of ports that there is, once there is one: its folder has the address that Ray knows us by."""
+    return list(servers.glob("*/ports.json"))
 
 
 def _free_port() -> int:
@@ -91,11 +96,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _end_server(ports: Path) -> None:
+def _end_server(servers: Path) -> None:
     """The server outlives its keeper, so it is ended by itself."""
-    if not ports.exists():
-        return
-    pid = int(json.loads(ports.read_text())["pid"])
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-        until(lambda: not Path(f"/proc/{pid}").exists(), "the keeper's server ends", _SECONDS_TO_END)
+    for ports in _ports(servers):
+        pid = int(json.loads(ports.read_text())["pid"])
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+            until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), "the server ends", _SECONDS_TO_END)  # type: ignore[misc]
