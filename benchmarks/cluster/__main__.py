@@ -55,7 +55,6 @@ def command(
     tiny: Annotated[bool, typer.Option("--tiny", help="See that it runs; figures mean nothing.")] = False,
 ) -> None:
     """Measure followers, a journal in PostgreSQL, a server that Ray keeps, and what one alone pays for all of it."""
-
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that Ray and the server that it keeps are ended
 
     def measure(bar: ProgressBar) -> ClusterFigures:
