@@ -5,7 +5,7 @@ SOURCES := sharp_engine proto client cli server benchmarks reliability devtools 
 FORGET ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help env ring-env ring-check demo serve browser pictures test test-cluster test-clients test-python image-check audit lock sbom licences fuzz-decoders faults lint format types imports unit generate readme proof
+.PHONY: help env ring-env ring-check demo serve browser pictures test iproute2 test-cluster test-clients test-python image-check audit lock sbom licences fuzz-decoders faults lint format types imports unit generate readme proof
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,8 +69,14 @@ proof: env ## everything of docs/proof.md that is not shown for this commit yet:
 readme: env ## the measured tables of README.md and docs/benchmarks.md, from benchmarks/results
 	$(BIN)/python -m benchmarks.reporting.measured_tables
 
-test-cluster: env ## a cluster on network namespaces of which everything dies once; needs root and iproute2, and says so where it may not
-	$(BIN)/python -m reliability.cluster --output benchmarks/results/cluster.json
+iproute2: ## Debian's iproute2, for the machines of `make test-cluster`, where root may install it
+	@if command -v ip >/dev/null; then :; elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends iproute2 >/dev/null \
+	  || echo "iproute2 could not be installed: the cluster is not tried"; \
+	else echo "no iproute2, and no right to install it: the cluster is not tried"; fi
+
+test-cluster: env iproute2 ## a cluster on network namespaces of which everything dies once, where root may make them; OUTPUT=FILE keeps the figures
+	$(BIN)/python -m reliability.cluster $(if $(OUTPUT),--output $(OUTPUT))
 
 test-clients: env ## stock clients of other projects against a running server; needs npm, so not part of `make test`
 	$(BIN)/python -m tests.stock_clients.run

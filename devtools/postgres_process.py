@@ -22,6 +22,8 @@ from typing import Self
 
 from devtools.process_stats import children
 
+STOP_SECONDS = 30.0
+"""After this long a server that was asked to stop is killed."""
 START_SECONDS = 180.0
 """After this long a server that takes no connections yet never will, on however busy a machine."""
 
@@ -87,7 +89,10 @@ class PostgresProcess:
         """Stop it at once and in order, if it runs, and delete its folder."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
-            self._process.wait()
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:

@@ -12,3 +12,8 @@
 Every run ends with exit code 1 if a promise was broken. Nothing that is installed may import this package but the
 `sharp benchmark` command, which does so when it runs.
 """
+
+import os
+
+# Runs start processes as other users, which forks, while gRPC works in threads: its handlers may crash the child.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

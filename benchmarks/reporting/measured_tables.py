@@ -1,7 +1,8 @@
 """Measured tables of the documents, written from `benchmarks/results/*.json` by `make readme`.
 
-A table stands between `<!-- NAME -->` and `<!-- /NAME -->` in README.md or docs/benchmarks.md; everything else in them
-is left as it is. Its keys say what kind of result a file holds, so a new file of a known kind appears by itself.
+A table stands between `<!-- NAME -->` and `<!-- /NAME -->` in README.md, docs/benchmarks.md or docs/cluster.md;
+everything else in them is left as it is. Its keys say what kind of result a file holds, so a new file of a known kind
+appears by itself.
 No figure is computed here that is not in the files.
 """
 
@@ -14,13 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reporting import learner_tables, ring_tables
+from benchmarks.reporting import cluster_tables, learner_tables, ring_tables
 from benchmarks.reporting.files import write_text
 from benchmarks.reporting.markdown import Row, markdown_table
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 BENCHMARKS = ROOT / "docs" / "benchmarks.md"
+CLUSTER = ROOT / "docs" / "cluster.md"
 RESULTS = ROOT / "benchmarks" / "results"
 RING_PICTURE = ROOT / "docs" / "images" / "ring.svg"
 
@@ -263,6 +265,8 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "serving": serving,
     "reliability": reliability,
     "load": load_run,
+    "cluster-deaths": cluster_tables.deaths,
+    "cluster-simulation": cluster_tables.simulation,
     "ring-overview": ring_tables.overview,
     "ring": ring_tables.details,
     **{f"learner-{group}": partial(learner_tables.markdown, group) for group in learner_tables.GROUPS},
@@ -275,6 +279,7 @@ DOCUMENTS: dict[Path, tuple[str, ...]] = {
         *(f"learner-{group}" for group in learner_tables.GROUPS),
         *("accuracy", "speed", "serving", "reliability", "load"),
     ),
+    CLUSTER: ("cluster-deaths", "cluster-simulation"),
 }
 """Which tables stand where."""
 

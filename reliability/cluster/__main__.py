@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.reporting.files import write_json
+from benchmarks.reporting.machine import machine, versions
 from reliability.cluster.machines import why_not
 from reliability.cluster.run import ClusterResult, run
 
@@ -32,12 +35,13 @@ def command(
     if reason:
         console.print(f"the cluster was not tried here: {reason}")
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is cleared away
     result = run(lambda text: console.print(f"[dim]{text}[/dim]"), folder, only)
     console.print(table(result))
     for promise, broken in result.violations.items():
         console.print(f"[red]broken:[/red] {promise}: {'; '.join(broken[:5])}")
     if output is not None:
-        output.write_text(json.dumps(dataclasses.asdict(result), indent=2) + "\n")
+        write_json(output, {"versions": versions(), "machine": machine(), **dataclasses.asdict(result)})
     if not result.survived:
         raise typer.Exit(1)
     console.print(
@@ -48,10 +52,12 @@ def command(
 
 def table(result: ClusterResult) -> Table:
     """What died, and what happened."""
-    made = Table("what dies", "s until Learn", "predictions meanwhile", "of them failed", box=box.SIMPLE_HEAD)
+    columns = ("what dies", "s until an owner", "s until Learn", "predictions meanwhile", "of them failed")
+    made = Table(*columns, box=box.SIMPLE_HEAD)
     for disaster in result.disasters:
         made.add_row(
             disaster.what,
+            f"{disaster.seconds_until_owner:.1f}" if disaster.seconds_until_owner else "–",
             f"{disaster.seconds_until_learn:.1f}",
             str(disaster.predictions),
             str(disaster.predictions_failed),

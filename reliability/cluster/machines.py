@@ -1,13 +1,15 @@
 """Machines for trying a cluster on: network namespaces on one bridge, each with an address and processes of its own.
 
 A machine can be killed (every process in it, at once) and its link can be cut and mended. Needs root and iproute2; says
-so where it may not run. Whatever it makes has names of this process, and goes when it is closed.
+so where it may not run. Whatever it makes is named after this process, and goes when it is closed; what a process left
+that was killed goes when the next network is made.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,8 @@ from pathlib import Path
 from typing import Self
 
 _SECONDS_TO_DIE = 20.0
+_SECONDS_OF_IP = 20.0
+_NAME = re.compile(r"sharp(\d+)[a-z]+")
 
 
 class NotAllowedError(RuntimeError):
@@ -44,29 +48,35 @@ class Network:
         reason = why_not()
         if reason:
             raise NotAllowedError(reason)
-        self._id = f"s{os.getpid() % 100_000}"
+        _clear_leftovers()
         self._subnet = f"10.77.{os.getpid() % 250}"
-        self._bridge = f"{self._id}br"
+        self._bridge = _bridge(os.getpid())
         self.address = f"{self._subnet}.1"
         self.machines: list[Machine] = []
-        _ip("link", "add", self._bridge, "type", "bridge")
-        _ip("addr", "add", f"{self.address}/24", "dev", self._bridge)
-        _ip("link", "set", self._bridge, "up")
+        try:
+            _ip("link", "add", self._bridge, "type", "bridge")
+            _ip("addr", "add", f"{self.address}/24", "dev", self._bridge)
+            _ip("link", "set", self._bridge, "up")
+        except BaseException:
+            self.close()
+            raise
 
     def machine(self, name: str) -> Machine:
         """A new machine on the bridge."""
         number = len(self.machines) + 10
-        made = Machine(f"{self._id}{name}", f"{self._id}v{number}", f"{self._subnet}.{number}", self._bridge)
+        link = f"s{os.getpid()}v{number}"
+        made = Machine(f"sharp{os.getpid()}{name}", link, f"{self._subnet}.{number}", self._bridge)
         self.machines.append(made)
+        made.plug_in()
         return made
 
     def close(self) -> None:
-        """Kill all machines, and take everything away."""
-        for machine in self.machines:
-            machine.kill()
-            machine.remove()
-        with contextlib.suppress(subprocess.CalledProcessError):
-            _ip("link", "del", self._bridge)
+        """Kill all machines, and take everything away: what can't be taken keeps nothing else."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(_delete_link, self._bridge)
+            for machine in self.machines:
+                stack.callback(machine.remove)
+                stack.callback(machine.kill)
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +89,11 @@ class Machine:
     """One namespace."""
 
     def __init__(self, name: str, link: str, address: str, bridge: str) -> None:
-        self.name, self.address, self._link = name, address, link
+        self.name, self.address, self._link, self._bridge = name, address, link, bridge
+
+    def plug_in(self) -> None:
+        """Make it, with a cable to the bridge."""
+        name, link, address, bridge = self.name, self._link, self.address, self._bridge
         _ip("netns", "add", name)
         _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
         _ip("link", "set", link, "master", bridge)
@@ -113,19 +127,11 @@ class Machine:
 
     def processes(self) -> list[int]:
         """Everything that runs on it."""
-        found = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=False)
-        return [int(word) for word in found.stdout.split()]
+        return _processes(self.name)
 
     def kill(self) -> None:
         """The power goes: SIGKILL to everything, until nothing is left."""
-        deadline = time.monotonic() + _SECONDS_TO_DIE
-        while running := self.processes():
-            for pid in running:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"processes of {self.name} outlived SIGKILL: {running}")
-            time.sleep(0.05)
+        _kill_all(self.name)
 
     def cut(self) -> None:
         """Its cable is pulled."""
@@ -137,11 +143,52 @@ class Machine:
 
     def remove(self) -> None:
         """Take it away."""
-        with contextlib.suppress(subprocess.CalledProcessError):
-            _ip("netns", "del", self.name)
-        with contextlib.suppress(subprocess.CalledProcessError):
-            _ip("link", "del", self._link)
+        _delete_namespace(self.name)
+        _delete_link(self._link)
+
+
+def _clear_leftovers() -> None:
+    """Take away the machines of processes that are gone."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True, timeout=_SECONDS_OF_IP)
+    for line in listed.stdout.splitlines():
+        found = _NAME.fullmatch(line.split()[0])
+        if found is not None and not Path(f"/proc/{found[1]}").exists():
+            _kill_all(found[0])
+            _delete_namespace(found[0])
+            _delete_link(_bridge(int(found[1])))
+
+
+def _bridge(pid: int) -> str:
+    return f"s{pid}br"
+
+
+def _processes(namespace: str) -> list[int]:
+    found = subprocess.run(
+        ["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False, timeout=_SECONDS_OF_IP
+    )
+    return [int(word) for word in found.stdout.split()]
+
+
+def _kill_all(namespace: str) -> None:
+    deadline = time.monotonic() + _SECONDS_TO_DIE
+    while running := _processes(namespace):
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"processes of {namespace} outlived SIGKILL: {running}")
+        time.sleep(0.05)
+
+
+def _delete_namespace(name: str) -> None:
+    with contextlib.suppress(subprocess.CalledProcessError):
+        _ip("netns", "del", name)
+
+
+def _delete_link(name: str) -> None:
+    with contextlib.suppress(subprocess.CalledProcessError):
+        _ip("link", "del", name)
 
 
 def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=_SECONDS_OF_IP)

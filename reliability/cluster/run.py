@@ -16,6 +16,7 @@ from pathlib import Path
 from devtools.server_process import ONE_THREAD, ServerProcess
 from reliability.cluster.laboratory import Laboratory, laboratory
 from reliability.cluster.machines import Machine
+from reliability.cluster.owners import OwnerLog
 from reliability.crash import checks
 from reliability.crash.clients import PATIENT, App, Producer
 from reliability.crash.options import CALM, LEARNER, CrashOptions
@@ -24,9 +25,15 @@ from reliability.crash.stream import NumberedStream
 from sharp_client import Client
 
 Say = Callable[[str], None]
+_SECONDS_TO_LEARN = 90.0
+"""In which whatever was sent is learned in the end."""
 _SECONDS_CUT = 15.0
-_SECONDS_WITHOUT_DATABASE = 8.0
-_SECONDS_WITHOUT_HEAD = 10.0
+_SECONDS_WITHOUT_DATABASE = 5.0
+_SECONDS_WITHOUT_HEAD = 5.0
+_SECONDS_BETWEEN_BATCHES = 0.15
+"""Most of a run is waiting: more batches would show no more, and all of them are learned again in the end."""
+_IDLE = ("idle-1", "idle-2")
+"""Learners that nobody uses: of three, one moves when a machine comes back."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,8 @@ class Disaster:
     """Calls of Predict that failed in that time, all retries included."""
     resumptions: int
     """How often the producer had to take up its stream again."""
+    seconds_until_owner: float = 0.0
+    """From the moment it died until another machine owned the learner; 0: none had to."""
 
 
 @dataclass
@@ -55,6 +64,8 @@ class ClusterResult:
     episodes: int = 0
     epoch: int = 0
     """How often the learner changed its owner, at least."""
+    hand_over_seconds: list[float] = field(default_factory=list)
+    """For which learners that moved to a machine that came back were nobody's."""
     tensors: int = 0
     violations: dict[str, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
@@ -75,18 +86,20 @@ def run(say: Say, folder: Path | None = None, only: str = "") -> ClusterResult:
 
 
 def _run(say: Say, folder: Path, only: str) -> ClusterResult:
-    begun, options, result = time.monotonic(), CrashOptions(), ClusterResult()
+    begun, options, result = time.monotonic(), CrashOptions(pause=_SECONDS_BETWEEN_BATCHES), ClusterResult()
     stream, found = NumberedStream(options), checks.Violations()
     say("starting Ray, PostgreSQL and two servers")
     with laboratory(folder) as lab:
         with Client(lab.addresses, retry=PATIENT, timeout=options.patience) as client:
-            client.create_learner(LEARNER, overrides=options.learner(), seed=options.seed)
+            for name in (LEARNER, *_IDLE):
+                client.create_learner(name, overrides=options.learner(), seed=options.seed)
         with (
+            OwnerLog(lab.rows) as owners,
             Producer(lab.addresses, stream, options) as producer,
             App(lab.addresses, stream) as app,
         ):
-            breaking = _Breaking(lab, producer, app, result, say)
-            lab.until(lambda: producer.learned >= 2 and app.answers.total() > 10, "the first episodes")
+            breaking = _Breaking(lab, producer, app, owners, result, say)
+            breaking.until(lambda: producer.learned >= 2 and app.answers.total() > 10, "the first episodes are learned")
             for disaster in (
                 breaking.kill_the_machine,
                 breaking.cut_the_link,
@@ -96,8 +109,8 @@ def _run(say: Say, folder: Path, only: str) -> ClusterResult:
                 if only in disaster.__name__:
                     disaster()
             say("learning what was sent")
-            producer.finish()
-            app.finish()
+            producer.finish(_SECONDS_TO_LEARN)
+            app.finish(_SECONDS_TO_LEARN)
             last = producer.sent
             _check_account(lab, stream, last, found, producer.lessons)
             _check_versions(lab, app, found)
@@ -120,27 +133,33 @@ def _run(say: Say, folder: Path, only: str) -> ClusterResult:
 class _Breaking:
     """Breaks one thing at a time, and waits until everything is as before."""
 
-    def __init__(self, lab: Laboratory, producer: Producer, app: App, result: ClusterResult, say: Say) -> None:
+    def __init__(
+        self, lab: Laboratory, producer: Producer, app: App, owners: OwnerLog, result: ClusterResult, say: Say
+    ) -> None:
         self._lab, self._producer, self._app, self._result, self._say = lab, producer, app, result, say
+        self._owners = owners
 
     def kill_the_machine(self) -> None:
         """The machine that owns the learner loses its power, and comes back after the other has taken over."""
         machine = self._owner()
-        self._measure("the owner's machine is killed", machine.kill)
+        self._measure("the owner's machine is killed", machine.kill, machine)
         self._say("the machine comes back")
+        back = time.monotonic()
         self._lab.start_machine(machine)
         self._until_all_there()
+        self.until(lambda: self._owners.gaps(back), "a learner moves to the machine that came back")
+        self._result.hand_over_seconds = self._owners.gaps(back)
 
     def cut_the_link(self) -> None:
         """The machine that owns the learner is cut off, goes on by itself, and is plugged in again."""
         machine = self._owner()
         begun = time.monotonic()
-        self._measure("the owner's link is cut", machine.cut)
+        self._measure("the owner's link is cut", machine.cut, machine)
         time.sleep(max(0.0, _SECONDS_CUT - (time.monotonic() - begun)))
         self._say("the link is mended")
         machine.mend()
         self._until_all_there()
-        self._lab.until(
+        self.until(
             lambda: "is owned by another server now" in self._lab.server_log(machine), "the stale owner has noticed"
         )
 
@@ -176,21 +195,26 @@ class _Breaking:
         self._until_all_there()
 
     def _owner(self) -> Machine:
-        self._lab.until(lambda: self._lab.owner(LEARNER), "an owner")
+        self.until(lambda: self._lab.owner(LEARNER), "the learner has an owner")
         owner = self._lab.owner(LEARNER)
         assert owner is not None
         return owner
 
-    def _measure(self, what: str, disaster: Callable[[], None]) -> None:
+    def _measure(self, what: str, disaster: Callable[[], None], lost: Machine | None = None) -> None:
         self._say(what)
         answered, failed = self._app.answers.total(), self._app.unanswered
         resumptions = self._producer.resumptions
         begun = time.monotonic()
         disaster()
         self._progress(1)
-        self._note(what, time.monotonic() - begun, answered, failed, resumptions)
+        seconds, owned = time.monotonic() - begun, None
+        if lost is not None:
+            owned = self._owners.owned_elsewhere(LEARNER, lost.address, begun)
+        self._note(what, seconds, answered, failed, resumptions, owned - begun if owned is not None else 0.0)
 
-    def _note(self, what: str, seconds: float, answered: int, failed: int, resumptions: int) -> None:
+    def _note(
+        self, what: str, seconds: float, answered: int, failed: int, resumptions: int, until_owner: float = 0.0
+    ) -> None:
         self._result.disasters.append(
             Disaster(
                 what,
@@ -198,6 +222,7 @@ class _Breaking:
                 self._app.answers.total() - answered,
                 self._app.unanswered - failed,
                 self._producer.resumptions - resumptions,
+                round(until_owner, 1),
             )
         )
         self._say(f"{what}: Learn answers again after {seconds:.1f} s")
@@ -205,12 +230,23 @@ class _Breaking:
     def _progress(self, batches: int) -> None:
         """Wait until more is acknowledged than was, counted from what is certainly new."""
         before = self._producer.acknowledged
-        self._lab.until(lambda: self._producer.acknowledged >= before + 1 + batches, "acknowledgements")
+        self.until(lambda: self._producer.acknowledged >= before + 1 + batches, "Learn acknowledges again")
 
     def _until_all_there(self) -> None:
-        self._lab.until(lambda: len(self._lab.servers()) == len(self._lab.machines), "all servers are there")
+        self.until(lambda: len(self._lab.servers()) == len(self._lab.machines), "all servers are there")
         learned = self._producer.learned
-        self._lab.until(lambda: self._producer.learned > learned, "an episode that was learned since")
+        self.until(lambda: self._producer.learned > learned, "another episode is learned")
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for something, but not if whoever it depends on has failed."""
+
+        def met() -> object:
+            for user in (self._producer, self._app):
+                if user.failure is not None:
+                    raise user.failure
+            return condition()
+
+        self._lab.until(met, what)
 
 
 def _check_account(lab: Laboratory, stream: NumberedStream, last: int, found: checks.Violations, lessons: int) -> None:

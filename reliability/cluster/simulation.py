@@ -2,7 +2,8 @@
 
 Events are simulated, decisions are not: the placement is the real function, and how long things take comes from what
 `make test-cluster` measured (`benchmarks/results/cluster.json`). Taking up a learner is one after the other on a
-machine, which is the cautious assumption: the real one does several at once.
+machine, which is the cautious assumption: the real one does several at once. So is another one: the time from a new
+owner until a producer is acknowledged again counts as taking up a learner, for every one of them.
 
     python -m reliability.cluster.simulation --days 30
 """
@@ -11,15 +12,17 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass, field
+import statistics
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.reporting.files import write_json
 from sharp_server.cluster.placement import LearnerPlacement, place
 
 app = typer.Typer(add_completion=False)
@@ -67,6 +70,22 @@ class Outcome:
         """Seconds without an owner that this share of the times did not exceed."""
         ordered = sorted(self.ownerless)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+    def summary(self, conditions: Conditions) -> dict[str, float]:
+        """What is told of it: per hour, in seconds, as shares."""
+        hours, times = conditions.days * 24, max(1, len(self.ownerless))
+        return {
+            "machines_lost": self.losses,
+            "least_learners_on_a_machine": self.smallest_load,
+            "most_learners_on_a_machine": self.largest_load,
+            "learners_that_lost_their_machine_per_hour": self.orphaned / hours,
+            "learners_moved_to_machines_that_came_back_per_hour": self.moved / hours,
+            "seconds_without_an_owner_mean": sum(self.ownerless) / times,
+            "seconds_without_an_owner_p99": self.percentile(0.99),
+            "seconds_without_an_owner_most": self.percentile(1.0),
+            "share_of_time_in_which_learn_waits": sum(self.ownerless) / (conditions.learners * hours * _HOUR),
+            "times_that_nobody_could_predict": self.unfollowed,
+        }
 
 
 def simulate(conditions: Conditions) -> Outcome:
@@ -126,12 +145,16 @@ def _without(placed: dict[str, LearnerPlacement], lost: str) -> list[LearnerPlac
 
 
 def measured(path: Path) -> dict[str, float]:
-    """How long it took until a learner whose machine was killed answered Learn again, where that was measured."""
-    if not path.exists():
-        return {}
-    disasters = json.loads(path.read_text())["disasters"]
-    killed = [found["seconds_until_learn"] for found in disasters if "machine is killed" in found["what"]]
-    return {"notice": killed[0]} if killed else {}
+    """How long the parts took when a machine was killed and came back."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    killed = next(disaster for disaster in found["disasters"] if "machine is killed" in disaster["what"])
+    notice = killed["seconds_until_owner"]
+    take_up = killed["seconds_until_learn"] - notice
+    return {
+        "notice": notice,
+        "take_up": take_up,
+        "hand_over": statistics.median(found["hand_over_seconds"]) + take_up,
+    }
 
 
 @app.command()
@@ -142,22 +165,17 @@ def command(
     figures: Annotated[Path, typer.Option(help="What `make test-cluster` measured.")] = Path(
         "benchmarks/results/cluster.json"
     ),
+    output: Annotated[Path | None, typer.Option(help="JSON file for the outcome.")] = None,
 ) -> None:
     """Simulate a large cluster that loses a machine every hour."""
     conditions = Conditions(learners=learners, machines=machines, days=days, **measured(figures))  # type: ignore[arg-type]
-    outcome = simulate(conditions)
-    times, hours = len(outcome.ownerless), days * 24
+    summary = simulate(conditions).summary(conditions)
     table = Table("what", "figure", box=box.SIMPLE_HEAD)
-    table.add_row("machines lost", str(outcome.losses))
-    table.add_row("learners per machine, least and most", f"{outcome.smallest_load} to {outcome.largest_load}")
-    table.add_row("learners that lost their machine, per hour", f"{outcome.orphaned / hours:.1f}")
-    table.add_row("learners moved to machines that came back, per hour", f"{outcome.moved / hours:.1f}")
-    table.add_row("seconds without an owner: mean", f"{sum(outcome.ownerless) / max(1, times):.1f}")
-    table.add_row("… 99 of 100 times at most", f"{outcome.percentile(0.99):.1f}")
-    share = sum(outcome.ownerless) / (learners * days * 24 * _HOUR)
-    table.add_row("share of the time in which Learn waits", f"{share:.2e}")
-    table.add_row("times that nobody could predict either", str(outcome.unfollowed))
+    for name, figure in summary.items():
+        table.add_row(name.replace("_", " "), f"{figure:.4g}")
     Console().print(table)
+    if output is not None:
+        write_json(output, {"cluster_simulation": {"conditions": asdict(conditions), "outcome": summary}})
 
 
 if __name__ == "__main__":

@@ -38,12 +38,14 @@ class _InBackground:
         self.client.close()
         self._thread.join(30.0)
 
-    def finish(self) -> None:
-        """Come to an end by itself."""
+    def finish(self, seconds: float = 3600.0) -> None:
+        """Come to an end by itself, within so long."""
         self._ending.set()
-        self._thread.join()
+        self._thread.join(seconds)
         if self.failure is not None:
             raise self.failure
+        if self._thread.is_alive():
+            raise TimeoutError(f"the {self._thread.name.lower()} did not come to its end within {seconds:.0f} s")
 
     def _run(self) -> None:
         try:
@@ -96,7 +98,7 @@ class Producer(_InBackground):
                 if not self._stream.is_mark(self.sent):
                     batch = self._stream.batch(self.sent)
                     call.send(batch.x, batch.y)
-                    time.sleep(self._random.choice((0.0, 0.01, 0.05)))
+                    time.sleep(self._options.pause + self._random.choice((0.0, 0.01, 0.05)))
                     continue
                 call.end_episode()
                 episode = self._stream.episode_of(self.sent)

@@ -38,6 +38,8 @@ class CrashOptions:
     undone version."""
     aimed: float = 0.3
     """Share of the kills that wait for such an operation, and come in the middle of it."""
+    pause: float = 0.0
+    """Seconds after every batch, besides a little by chance."""
     ahead: int = 2
     """Episodes that the producer may be ahead of what is learned."""
     patience: float = 600.0

@@ -172,7 +172,8 @@ class LearningService(learning_pb2_grpc.LearningServicer):
             ahead = served.backlog.ahead_of(episode) if episode.state == "waiting" else 0
             past.append(events.closed(episode, ahead))
             outcome = events.outcome(episode)
-            if outcome is not None:
+            # A version is in the journal a moment before it serves: until it does, nobody hears that it is learned.
+            if outcome is not None and episode.version <= served.model.version:
                 past.append(outcome)
         empty_marks = await self._storage.empty_marks(session.stream.id, after, _MOST_REPLAYED)
         answers = [pb.LearnResponse(event=event) for event in past]

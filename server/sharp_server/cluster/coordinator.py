@@ -74,17 +74,15 @@ class Coordinator:
         """The servers that answer, or did a moment ago; those that are gone leave the board."""
         servers = await self._board.servers()
         answers = await asyncio.gather(*(self._probe(server) for server in servers))
-        living = []
-        for server, answered in zip(servers, answers, strict=True):
-            missed = 0 if answered else self._missed.get(server.owner, 0) + 1
-            self._missed[server.owner] = missed
-            if missed < _MISSED_PROBES:
-                living.append(server)
-            else:
-                log.warning("server %s does not answer: its learners go on elsewhere", server.node)
-                await self._board.leave(server)
-                del self._missed[server.owner]
-        return living
+        self._missed = {
+            server.owner: 0 if answered else self._missed.get(server.owner, 0) + 1
+            for server, answered in zip(servers, answers, strict=True)
+        }
+        gone = [server for server in servers if self._missed[server.owner] >= _MISSED_PROBES]
+        for server in gone:
+            log.warning("server %s does not answer: its learners go on elsewhere", server.node)
+            await self._board.leave(server)
+        return [server for server in servers if server not in gone]
 
 
 def _standing(learner: OwnedLearner, wanted: LearnerPlacement | None, servers: list[Server]) -> LearnerPlacement:

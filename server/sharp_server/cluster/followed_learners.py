@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sharp_engine import Learner
 from sharp_server.cluster.board import Board, Standing
@@ -57,6 +58,10 @@ class _Follower:
     served: FollowedLearner
     standing: Standing | None = None
     """As it was when it was last looked at; None: it is to be made anew."""
+    changes: int = 0
+    """How often something else than an arrival changed it."""
+    file: Path | None = None
+    """Of the version that serves."""
     unlearned_bytes: int = 0
     summary: Summary | None = None
     taught: TaughtLearner | None = None
@@ -99,11 +104,17 @@ class FollowedLearners:
         follower = self._followers.get(uid)
         if follower is not None:
             follower.standing = None
+            follower.changes += 1
 
     def all_changed(self) -> None:
         """The same of all of them."""
         for uid in self._followers:
             self.changed(uid)
+
+    def file_of(self, uid: str) -> Path | None:
+        """The file of the version that a learner is followed with, if it is."""
+        follower = self._followers.get(uid)
+        return follower.file if follower is not None else None
 
     async def follow(self, uids: Collection[str]) -> None:
         """Follow these learners and no others, and take in whatever is new of them."""
@@ -138,8 +149,8 @@ class FollowedLearners:
         return follower.standing if follower is not None else None
 
     async def _take_in(self, row: LearnerRow, standing: Standing) -> None:
-        follower = self._followers.get(row.uid) or _Follower(FollowedLearner(row))
-        before = follower.standing
+        follower = self._followers.setdefault(row.uid, _Follower(FollowedLearner(row)))
+        before, changes = follower.standing, follower.changes
         nbytes, open_examples = await self._storage.unlearned_totals(row.id)
         lessons = await self._board.lesson_keys(row.id)
         same_version = before is not None and (before.version, before.head) == (standing.version, standing.head)
@@ -162,22 +173,24 @@ class FollowedLearners:
             follower.standing = None  # a version came while the journal was read: what was read may belong to either
             return
         follower.served.knows(standing.examples - unknown)
-        follower.standing = standing
         await self._serve(follower, row)
-        if row.uid not in self._followers:
-            self._followers[row.uid] = follower
-            log.info("%s is followed here, from version %d", row.name, row.version)
+        if self._followers.get(row.uid) is not follower:
+            return  # it was dropped meanwhile
+        # What changed while the journal was read may be missing: then it is made anew, at the next look.
+        follower.standing = standing if follower.changes == changes else None
         if self._readers.followed(row.name) is not follower.served:
             self._readers.add(follower.served)
             self._batcher.forget(row.id)
+            log.info("%s is followed here, from version %d", row.name, row.version)
 
     async def _begin_anew(self, follower: _Follower, row: LearnerRow) -> None:
         """Begin with the version by itself; it serves when what was taught since is known too."""
-        served, learner, summary = follower.served, None, None
+        served, learner, summary, follower.file = follower.served, None, None, None
         head = next((found for found in await self._storage.snapshots(row.id) if found.id == row.head), None)
         if head is not None:
             learner = await self._thread.run_in_thread(self._load, row.uid, head)
             summary = await self._thread.run_in_thread(summarize, learner)
+            follower.file = self._files.path(row.uid, head.name)
         if learner is None:
             learner = Learner(served.config.with_options({"device": self._device}))
         follower.begin_anew(TaughtLearner(learner, summary), summary)

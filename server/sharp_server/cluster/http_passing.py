@@ -109,4 +109,6 @@ def make_client(trust: TrustConfig, cluster: ClusterConfig) -> httpx.AsyncClient
         verify = ssl.create_default_context(cafile=cluster.ca or None)
         verify.load_cert_chain(trust.certificate, trust.key)
     timeout = httpx.Timeout(None, connect=_SECONDS_TO_CONNECT)
-    return httpx.AsyncClient(verify=verify, timeout=timeout, trust_env=False, follow_redirects=False)
+    # As many as this server itself has: pages watch as long as they are open, and nobody may wait for them to close.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+    return httpx.AsyncClient(verify=verify, timeout=timeout, limits=limits, trust_env=False, follow_redirects=False)

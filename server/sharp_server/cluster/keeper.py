@@ -66,8 +66,9 @@ class Keeper:
         if self._thread is not None:
             self._thread.join()
         deadline = time.monotonic() + seconds
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGTERM)
+        if is_server(self._pid):  # and nothing that has its number by now
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGTERM)
         while is_server(self._pid) and time.monotonic() < deadline:
             time.sleep(0.05)
 
@@ -75,7 +76,10 @@ class Keeper:
         pause = _FIRST_PAUSE
         while not self._stop.is_set():
             begun = time.monotonic()
-            self._pid = self._running() or self._launch()
+            try:
+                self._pid = self._running() or self._launch()
+            except (OSError, subprocess.CalledProcessError, ValueError) as error:
+                log.warning("the server of %s could not be started, and is tried again: %s", self.node, error)
             while is_server(self._pid):
                 if self._stop.wait(_SECONDS_BETWEEN_LOOKS):
                     return

@@ -1,6 +1,6 @@
 """A server as a member of its cluster: says that it is there, does what the coordinator wants, passes calls on.
 
-Every half second, and whenever the database says that something changed, it looks what it should own and follow, and
+Every half second, and whenever the database says that an owner changed, it looks what it should own and follow, and
 what it does own. When the database is away it goes on answering predictions with what it has, and looks again later.
 """
 
@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from sharp_server.cluster.board import Board, OwnedLearner, Server
+from sharp_server.cluster.cached_files import CachedFiles
 from sharp_server.cluster.directory import Directory
 from sharp_server.cluster.followed_learners import FollowedLearners
 from sharp_server.cluster.forwarding import Forwarder
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_BETWEEN_SYNCS = 0.2
 """Between two looks at what is new of the learners that are followed: one query, for all of them."""
+_REASONS_TO_LOOK = ("lost", "owner", "deleted")
+"""Changes that may have to do with who should own what: versions and lessons of every learner anywhere are none."""
+_SECONDS_BETWEEN_SWEEPS = 10.0
 _SECONDS_TO_LEAVE = 3.0
 _SECONDS_TO_TAKE_UP = 5.0
 """For which a learner that was given up is still answered for, by what was known then."""
@@ -59,6 +63,7 @@ class ClusterMember:
         self._client = make_client(config.trust, config.cluster)
         self._owned = OwnedLearners(parts)
         self._followed = FollowedLearners(self._board, parts)
+        self._cached_files = CachedFiles(parts, self._owned, self._followed)
         self._server: Server | None = None
         self._follow: set[str] = set()
         """Learners that this server should follow, unless it owns them."""
@@ -82,7 +87,7 @@ class ClusterMember:
         await self._board.open()
         await self._board.enter(self._server)
         await self._directory.refresh()
-        work = (self._run(), self._listen(), self._keep_following())
+        work = (self._run(), self._listen(), self._keep_following(), self._sweep_cache())
         self._tasks = [asyncio.create_task(task) for task in work]
 
     def http_app(self, app: Any) -> Any:
@@ -108,7 +113,7 @@ class ClusterMember:
     # ---- what changes -----------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        """Hear what any server changes; every item is a reason to look, and no more than that."""
+        """Hear what any server changes: an item is a reason to look, and no more than that."""
         async for change in self._parts.storage.changes():
             if change.what == "lost":
                 self._followed.all_changed()
@@ -116,7 +121,8 @@ class ClusterMember:
                 self._followed.drop(change.uid)
             elif change.what != "lesson" or not change.number:
                 self._followed.changed(change.uid)
-            self._look.set()
+            if change.what in _REASONS_TO_LOOK:
+                self._look.set()
 
     async def _run(self) -> None:
         while True:
@@ -146,6 +152,14 @@ class ClusterMember:
             except Exception:
                 log.exception("learners could not be followed")
             await asyncio.sleep(_SECONDS_BETWEEN_SYNCS)
+
+    async def _sweep_cache(self) -> None:
+        while True:
+            await asyncio.sleep(_SECONDS_BETWEEN_SWEEPS)
+            try:
+                await self._cached_files.sweep()
+            except Exception:
+                log.exception("files of other servers' learners could not be deleted")
 
     async def _step(self) -> None:
         """Look once, and do what is wanted."""

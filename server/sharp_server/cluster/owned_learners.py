@@ -26,10 +26,11 @@ class OwnedLearners:
     def __init__(self, parts: ClusterParts) -> None:
         self._parts, self._storage = parts, parts.storage
         self._untaken: set[str] = set()
-        """Learners (uid) that were claimed, or are about to be, and are not taken up yet."""
+        """Learners (uid) that the database may have as this server's, and that are not served here: they were claimed
+        and are not taken up yet, or let go of and not released yet."""
 
     def is_untaken(self, uid: str) -> bool:
-        """Whether a learner may have been claimed and could not be taken up."""
+        """Whether a learner may be this server's without being served here: it has to be taken up (again)."""
         return uid in self._untaken
 
     async def take(self, learner: OwnedLearner, server: Server) -> None:
@@ -53,7 +54,9 @@ class OwnedLearners:
             await self._parts.scheduler.leave(served, _SECONDS_TO_LEAVE)
             async with self._parts.scheduler.paused(served):
                 self._let_go(served)
+                self._untaken.add(served.uid)  # if the database is away just now, nobody else may take it up
                 await self._storage.release(served.id, epoch)
+                self._untaken.discard(served.uid)
         log.info("%s was given up", served.name)
 
     async def lose(self, served: ServedLearner, owner: str) -> None:

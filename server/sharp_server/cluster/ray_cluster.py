@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 NAMESPACE = "sharp"
 COORDINATOR = "coordinator"
 RESOURCE = "sharp"
+_HEAD = "node:__internal_head__"
+"""Ray's own resource, of its head. The coordinator is there: a machine that is lost does not take it along, and while
+the head is lost nothing could be placed anyway."""
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_TO_START = 180.0
 
@@ -124,7 +127,7 @@ def _config(settings: Mapping[str, str]) -> ServerConfig:
 
 
 def serve_on_ray(config: ServerConfig, announce_json: bool = False) -> int:
-    """Put keepers on all machines of a Ray cluster, wait until their servers are there, and leave them alone."""
+    """Put keepers on all machines of a Ray cluster, which start their servers, and leave them alone."""
     logs.set_up(config.log)
     if not (config.data.store and config.data.objects):
         raise ConfigurationError("servers of a cluster share a journal and versions: give data.store and data.objects")
@@ -141,6 +144,7 @@ def serve_on_ray(config: ServerConfig, announce_json: bool = False) -> int:
                 get_if_exists=True,
                 max_restarts=-1,
                 num_cpus=0,
+                resources={_HEAD: 0.001},
             )
             .remote(settings)
         )

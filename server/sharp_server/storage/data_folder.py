@@ -97,6 +97,16 @@ class DataFolder:
         """The learners that have a folder here, by uid."""
         return {folder.name for folder in self.snapshots.iterdir() if folder.is_dir()}
 
+    def older_than(self, moment: float) -> dict[str, list[Path]]:
+        """Snapshots and half-learned episodes by learner (uid) that were written before a moment."""
+        found: dict[str, list[Path]] = {}
+        for path in (*self.snapshots.glob(f"*/*{SUFFIX}"), *self.work.glob(f"[!.]*{SUFFIX}")):
+            uid = path.name.split("-")[0] if path.parent == self.work else path.parent.name
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < moment:
+                    found.setdefault(uid, []).append(path)
+        return found
+
     def delete_snapshots(self, uid: str, names: list[str]) -> None:
         """Delete the files of snapshots."""
         for name in names:

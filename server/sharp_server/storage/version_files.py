@@ -105,6 +105,15 @@ class VersionFiles:
             with contextlib.suppress(FileNotFoundError):
                 os.utime(path, (time.time(), path.stat().st_mtime))
 
+    def older_than(self, moment: float) -> dict[str, list[Path]]:
+        """The local files of learners (by uid) that were written before a moment."""
+        return self._folder.older_than(moment)
+
+    def drop(self, paths: Iterable[Path]) -> None:
+        """Delete local files, which the caller knows to be no more than a cache."""
+        for path in paths:
+            path.unlink(missing_ok=True)
+
     def _fetch(self, uid: str, sha256: bytes, path: Path) -> bool:
         if self._objects is None:
             return False

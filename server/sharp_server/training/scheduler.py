@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 from sharp_server.config.model import ServerConfig
-from sharp_server.errors import ObjectsUnavailable, disk_is_full
+from sharp_server.errors import ObjectsUnavailable, StaleOwnerError, disk_is_full
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.storage.data_folder import DataFolder, new_name
 from sharp_server.storage.interface import Storage
@@ -215,6 +215,9 @@ class Scheduler:
                 await self._take_turn(trainee)
             except ObjectsUnavailable:
                 self._order.defer(trainee, 5.0)
+            except StaleOwnerError:
+                log.warning("%s: another server learns it", trainee.name)
+                self._order.defer(trainee, 1.0)  # until it is let go of
             except Exception:
                 log.exception("a turn of training failed in the front")
                 self._order.defer(trainee, 5.0)

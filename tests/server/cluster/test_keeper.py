@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from sharp_server.cluster.keeper import Keeper, is_server
 from tests.postgres import database_of
 from tests.server.running import until
@@ -38,3 +40,27 @@ def test_a_server_that_ends_is_started_again_and_outlives_its_keeper(tmp_path: P
         keeper.stop()
     assert isinstance(second, int)
     assert not is_server(second)
+
+
+def test_a_keeper_that_never_started_a_server_ends_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
+    Keeper("node", {}, tmp_path).stop()
+    assert not killed
+
+
+def test_a_server_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def fail(_: Keeper) -> int:
+        tries.append(1)
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(Keeper, "_launch", fail)
+    monkeypatch.setattr("sharp_server.cluster.keeper._FIRST_PAUSE", 0.01)
+    keeper = Keeper("node", {}, tmp_path)
+    keeper.start()
+    try:
+        until(lambda: len(tries) > 1, 30, "another try")
+    finally:
+        keeper.stop()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from reliability.cluster.simulation import Conditions, simulate
+import json
+from pathlib import Path
+
+import pytest
+
+from reliability.cluster.simulation import Conditions, measured, simulate
 
 SMALL = Conditions(learners=200, days=1)
 
@@ -24,3 +29,10 @@ def test_a_learner_waits_for_its_owner_no_longer_than_it_takes_to_notice_and_tak
 
 def test_the_same_seed_gives_the_same_outcome() -> None:
     assert simulate(SMALL) == simulate(SMALL)
+
+
+def test_parts_come_from_what_was_measured(tmp_path: Path) -> None:
+    killed = {"what": "the owner's machine is killed", "seconds_until_owner": 4.5, "seconds_until_learn": 6.0}
+    found = {"disasters": [killed], "hand_over_seconds": [0.5, 0.7, 0.6]}
+    (tmp_path / "found.json").write_text(json.dumps(found))
+    assert measured(tmp_path / "found.json") == pytest.approx({"notice": 4.5, "take_up": 1.5, "hand_over": 2.1})

@@ -16,6 +16,7 @@ from sharp_server.storage.interface import UnsupportedFormatError
 from sharp_server.storage.postgres import connections, schema
 from sharp_server.storage.postgres.connections import AsyncSession
 from sharp_server.storage.postgres.storage import PostgresStorage
+from sharp_server.storage.postgres.transaction import Transaction
 from sharp_server.storage.records import BeyondKey
 from tests.postgres import database_of
 from tests.server.storage.test_contract import arrival, episode_of, learner_and_stream, lesson, new_learner, version
@@ -75,6 +76,27 @@ def test_a_commit_is_on_disk_when_it_returns(tmp_path: Path) -> None:
         await session.close()
 
     asyncio.run(main())
+
+
+def test_no_session_holds_a_lock_for_long_when_its_machine_is_cut_off(tmp_path: Path) -> None:
+    show = "SELECT current_setting('idle_in_transaction_session_timeout')"
+
+    async def setting(transaction: Transaction) -> str:
+        return str(await transaction.value(show))
+
+    async def work(storage: PostgresStorage) -> None:
+        assert await storage._journal.read(setting) == "10s"
+        assert await storage._journal.write(setting) == "10s"
+
+    dsn = database_of(tmp_path)
+    run(dsn, work)
+    with connections.session_here(dsn) as session:  # the trainer's
+        assert session.execute(show).fetchone() == ("10s",)
+
+
+def test_a_trainer_that_loses_its_session_while_it_reads_says_that_the_store_is_away(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable), connections.session_here(database_of(tmp_path)) as session:
+        session.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
 
 def test_raw_examples_lie_in_one_table_per_stream_episode_and_lessons_and_go_with_it(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ holds a password.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -31,14 +33,17 @@ _DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 20_000,
 }
 
-_SESSION = (
-    "SET TIME ZONE 'UTC'",
-    "SET tcp_keepalives_idle = 10",
-    "SET tcp_keepalives_interval = 5",
-    "SET tcp_keepalives_count = 3",
-    # Whoever is cut off in the middle of a transaction must not keep a learner's row locked.
-    "SET idle_in_transaction_session_timeout = '10s'",
-)
+_SESSION = """
+    SET TIME ZONE 'UTC';
+    SET tcp_keepalives_idle = 10;
+    SET tcp_keepalives_interval = 5;
+    SET tcp_keepalives_count = 3;
+    SET tcp_user_timeout = 20000;
+    -- Whoever is cut off in the middle of a transaction must not keep a learner's row or a table of examples locked.
+    SET idle_in_transaction_session_timeout = '10s';
+    SELECT set_config('synchronous_commit', 'on', false)
+        WHERE current_setting('synchronous_commit') IN ('off', 'local')
+"""
 
 
 def parameters(dsn: str) -> str:
@@ -69,21 +74,20 @@ async def connect(dsn: str) -> AsyncSession:
 
 async def prepare(session: AsyncSession) -> None:
     """Give a new session its settings."""
-    for statement in _SESSION:
-        await session.execute(statement)
-    await session.execute(
-        "SELECT set_config('synchronous_commit', 'on', false) "
-        "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
-    )
+    await session.execute(_SESSION)
 
 
-def connect_here(dsn: str) -> Session:
-    """A session of whoever waits for it, to read."""
+@contextlib.contextmanager
+def session_here(dsn: str) -> Iterator[Session]:
+    """A session of whoever waits for it, to read; one that is lost on the way is a `StoreUnavailable` too."""
     try:
-        session: Session = Connection.connect(parameters(dsn), autocommit=True)
+        with Connection.connect(parameters(dsn), autocommit=True) as session:
+            session.execute(_SESSION)
+            yield session
     except psycopg.Error as error:
-        raise StoreUnavailable(_one_line(error)) from None
-    return session
+        if not is_unavailable(error):
+            raise
+        raise unavailable(error) from None
 
 
 def is_unavailable(error: BaseException) -> bool:

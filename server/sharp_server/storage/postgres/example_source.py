@@ -22,7 +22,7 @@ class PostgresExamples:
 
     def read(self, episode: int) -> list[BatchSlice]:
         """The examples of a closed episode."""
-        with connections.connect_here(self.dsn) as session, session.cursor(binary=True) as cursor:
+        with connections.session_here(self.dsn) as session, session.cursor(binary=True) as cursor:
             partition = _partition(session, "SELECT partition FROM episodes WHERE id = %s", episode)
             if partition is None:
                 return []
@@ -38,7 +38,7 @@ class PostgresExamples:
 
     def lessons(self, learner: int, before: int) -> list[Beyond]:
         """The lessons before a place."""
-        with connections.connect_here(self.dsn) as session, session.cursor(binary=True) as cursor:
+        with connections.session_here(self.dsn) as session, session.cursor(binary=True) as cursor:
             while True:
                 partition = _partition(session, "SELECT partition FROM learners WHERE id = %s", learner)
                 if partition is None:

@@ -26,7 +26,6 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from sharp_server.errors import StoreUnavailable
-from sharp_server.storage.interface import StoreInUseError
 from sharp_server.storage.postgres import connections, locks, schema
 from sharp_server.storage.postgres.connections import AsyncSession
 from sharp_server.storage.postgres.transaction import Fence, Transaction
@@ -85,7 +84,7 @@ class Journal:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Connect, make or migrate the tables, and take the lock; raises StoreUnavailable or StoreInUseError."""
+        """Connect, make or migrate the tables, and take the lock; raises StoreUnavailable, or StoreInUseError."""
         self._session = session = await connections.connect(self._dsn)
         try:
             await connections.check_server(session)
@@ -102,6 +101,7 @@ class Journal:
             connections.parameters(self._dsn),
             connection_class=psycopg.AsyncConnection[tuple[Any, ...]],
             kwargs={"autocommit": True},
+            configure=connections.prepare,
             min_size=1,
             max_size=_READERS,
             timeout=_CONNECT_SECONDS,
@@ -198,8 +198,8 @@ class Journal:
                     await asyncio.wait_for(self._more.wait(), _RECONNECT_SECONDS if self._doubt else None)
             try:
                 session = await self._connected()
-            except (psycopg.Error, StoreUnavailable, StoreInUseError) as error:
-                failure = StoreUnavailable(str(error))
+            except Exception as error:  # whatever it is: a writer that ended would leave everybody waiting
+                failure = connections.unavailable(error)
                 self._settle([(work, None, failure) for work in self._take(every=True)])
                 continue
             group = self._take()

@@ -28,6 +28,19 @@ _EPISODE_COLUMNS = """
            coalesce(e.episodes_learned, 0), coalesce(e.statistics, ''), e.place, coalesce(e.phase_sha256, '')
     FROM episodes e JOIN streams s ON s.id = e.stream """
 
+_KEEP = """
+    WITH stream AS (
+        UPDATE streams SET durable = %s, open_examples = open_examples + %s
+        WHERE id = %s AND learner = %s AND durable = %s RETURNING partition),
+    learner AS (
+        UPDATE learners SET next_place = next_place + 1, examples = examples + %s
+        WHERE id = %s AND EXISTS (SELECT FROM stream) RETURNING next_place - 1 AS place)
+    INSERT INTO batch_slices (learner, stream, place, sequence, first, count, kept, dtype, bytes)
+    SELECT %s, %s, place, %s, 0, %s, %s, %s, %s FROM learner
+    RETURNING id, (SELECT partition FROM stream)"""
+"""The next batch of a stream, with all numbers that it counts in, in one statement: every one is a way to the database
+and back."""
+
 
 async def episodes_where(transaction: Transaction, condition: str, *values: object) -> list[EpisodeRow]:
     """Episodes by a condition of ours (never a client's text) and its values."""
@@ -66,17 +79,18 @@ async def append(transaction: Transaction, arrival: Arrival) -> list[EpisodeRow]
     """Write a batch, what it settles, and the cuts that it completes; returns the episodes that are closed by it."""
     learner, stream, count = arrival.learner, arrival.stream, arrival.count
     await transaction.own(learner)
-    partition = await _advance(transaction, learner, stream, arrival.sequence, count)
     y = renumbered(arrival.y, await settle(transaction, learner, arrival.fixes, arrival.new_classes))
-    place = await next_place(transaction, learner, count)
+    kept = await transaction.row(
+        _KEEP,
+        *(arrival.sequence, count, stream, learner, arrival.sequence - 1, count, learner),
+        *(learner, stream, arrival.sequence, count, count, arrival.dtype, arrival.bytes),
+    )
+    if kept is None:
+        raise await _out_of_order(transaction, learner, stream, arrival.sequence)
+    piece, partition = kept
     if partition is None:
         partition = await partitions.create(transaction)
         await transaction.run("UPDATE streams SET partition = %s WHERE id = %s", partition, stream)
-    piece = await transaction.value(
-        "INSERT INTO batch_slices (learner, stream, place, sequence, first, count, kept, dtype, bytes) "
-        "VALUES (%s, %s, %s, %s, 0, %s, %s, %s, %s) RETURNING id",
-        *(learner, stream, place, arrival.sequence, count, count, arrival.dtype, arrival.bytes),
-    )
     await partitions.insert(transaction, partition, piece, y, arrival.x)
     closed = [await close(transaction, learner, stream, length, by) for length, by in arrival.cuts]
     return [episode for episode in closed if episode is not None]
@@ -125,7 +139,7 @@ async def next_place(transaction: Transaction, learner: int, examples: int = 0) 
 async def mark(transaction: Transaction, learner: int, stream: int, sequence: int) -> list[EpisodeRow]:
     """Write a producer's mark: all open examples become an episode. None if there are none."""
     await transaction.own(learner)
-    await _advance(transaction, learner, stream, sequence, 0)
+    await _advance(transaction, learner, stream, sequence)
     closed = await close(transaction, learner, stream, None, "mark", sequence)
     return [closed] if closed is not None else []
 
@@ -160,19 +174,22 @@ async def empty_marks(transaction: Transaction, stream: int, after: int, most: i
     return raw_examples.unused_numbers(durable, ((first, last) for first, last in used), after, most)
 
 
-async def _advance(transaction: Transaction, learner: int, stream: int, sequence: int, examples: int) -> int | None:
-    """Count a number as durable, if it is the next one; gives the partition of the stream's open examples."""
-    moved = await transaction.row(
-        "UPDATE streams SET durable = %s, open_examples = open_examples + %s "
-        "WHERE id = %s AND learner = %s AND durable = %s RETURNING partition",
-        *(sequence, examples, stream, learner, sequence - 1),
+async def _advance(transaction: Transaction, learner: int, stream: int, sequence: int) -> None:
+    """Count a mark's number as durable, if it is the next one."""
+    moved = await transaction.run(
+        "UPDATE streams SET durable = %s WHERE id = %s AND learner = %s AND durable = %s",
+        *(sequence, stream, learner, sequence - 1),
     )
-    if moved is None:
-        durable = await transaction.row("SELECT durable FROM streams WHERE id = %s AND learner = %s", stream, learner)
-        if durable is None:
-            raise RpcError("LEARNER_NOT_FOUND", "the learner was deleted")
-        raise RpcError("SEQUENCE_GAP", "a number was left out", expected=durable[0] + 1, found=sequence)
-    return int(moved[0]) if moved[0] is not None else None
+    if not moved:
+        raise await _out_of_order(transaction, learner, stream, sequence)
+
+
+async def _out_of_order(transaction: Transaction, learner: int, stream: int, sequence: int) -> RpcError:
+    """Why a number is not the next one of its stream."""
+    durable = await transaction.row("SELECT durable FROM streams WHERE id = %s AND learner = %s", stream, learner)
+    if durable is None:
+        return RpcError("LEARNER_NOT_FOUND", "the learner was deleted")
+    return RpcError("SEQUENCE_GAP", "a number was left out", expected=durable[0] + 1, found=sequence)
 
 
 async def close(

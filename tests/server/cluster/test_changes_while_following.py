@@ -1,0 +1,80 @@
+"""What changes while a follower reads the journal is not missed: it reads once more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+from sharp_engine import preset
+from sharp_engine.config import to_dict
+from sharp_server.cluster.board import Standing
+from sharp_server.cluster.followed_learners import FollowedLearners
+from sharp_server.learners.registry import Readers, Registry
+from sharp_server.runtime.threads import BackgroundThread
+from sharp_server.storage.records import LearnerRow
+
+ROW = LearnerRow(1, "n", "u", b"", json.dumps(to_dict(preset("sharp"))), None, None, 0.0, 0, None, 0, 2)
+
+
+class _Journal:
+    """Names of classes, one of which changes while they are read for the first time."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.followed: FollowedLearners | None = None
+
+    async def learners(self) -> list[LearnerRow]:
+        return [ROW]
+
+    async def unlearned_totals(self, _: int) -> tuple[int, int]:
+        return 0, 0
+
+    async def snapshots(self, _: int) -> list[Any]:
+        return []
+
+    async def unlearned_episodes(self, _: int) -> list[Any]:
+        return []
+
+    async def beyond(self, *_: object) -> list[Any]:
+        return []
+
+    async def classes(self, _: int) -> list[tuple[int, str]]:
+        self.reads += 1
+        if self.reads > 1:
+            return [(0, '"new"')]
+        assert self.followed is not None
+        self.followed.changed("u")  # the notification of a rename, which this read came just too early for
+        return [(0, '"old"')]
+
+
+class _Board:
+    async def standings(self, uids: Sequence[str]) -> dict[str, Standing]:
+        return {uid: Standing(0, 0, 1, 0) for uid in uids}
+
+    async def lesson_keys(self, _: int) -> list[Any]:
+        return []
+
+
+def test_a_class_that_is_renamed_while_the_journal_is_read_has_its_new_name_at_the_next_look() -> None:
+    journal, thread, readers = _Journal(), BackgroundThread(), Readers(Registry())
+    batcher = SimpleNamespace(forget=lambda _: None)
+    parts = SimpleNamespace(storage=journal, files=None, readers=readers, batcher=batcher, thread=thread, device="cpu")
+    followed = journal.followed = FollowedLearners(cast("Any", _Board()), cast("Any", parts))
+
+    async def look() -> dict[int, Any]:
+        await followed.follow(["u"])
+        served = readers.followed("n")
+        assert served is not None
+        return dict(served.labels_by_ordinal())
+
+    async def work() -> None:
+        first, second, reads = await look(), await look(), journal.reads
+        assert (first[0], second[0]) == ("old", "new")
+        await look()
+        assert journal.reads == reads  # nothing changed since: nothing is read
+
+    asyncio.run(work())
+    thread.close()
