@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -10,15 +9,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from devtools.server_process import ONE_THREAD
+import tests.environment  # noqa: F401
 from tests.server.running import Server
 from tests.server_pool import ServerPool
 
 # One thread each: results do not depend on the machine's cores, and parallel tests do not fight for them.
 torch.set_num_threads(1)
-os.environ |= ONE_THREAD
-# Many tests start processes: each would compile the clone's modules for itself.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile(
     "repeatable",
