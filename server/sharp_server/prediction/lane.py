@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -17,10 +16,6 @@ from sharp_server.storage.records import Beyond, LessonRow
 
 _OUTCOMES = 1000
 """Of the newest lessons, for whoever repeats one."""
-_SECONDS_OF_SILENCE = 0.05
-"""Without a batch: no more are arriving."""
-_SECONDS_TO_ARRIVE = 1.0
-"""For which batches that arrive one after the other hold up the counting, at least; and as long as counting takes."""
 
 
 class Teachable(Protocol):
@@ -150,10 +145,6 @@ class Lane:
         self.ahead: deque[Beyond] = deque()
         """Batches read back from the journal and not counted yet."""
         self.last_batch = 0.0
-        self._last_arrival = 0.0
-        """Of batches."""
-        self._rest_ends = 0.0
-        """Until when batches that arrive come before those that are to be counted."""
         self.last_swap = 0.0
         self.task: asyncio.Task[None] | None = None
         self.batch_examples = 0
@@ -188,28 +179,6 @@ class Lane:
         self._outcomes[place] = corrections
         while len(self._outcomes) > _OUTCOMES:
             self._outcomes.popitem(last=False)
-
-    def batches_arrived(self) -> None:
-        """Batches are durable."""
-        now = time.monotonic()
-        if now > self._last_arrival + _SECONDS_OF_SILENCE:
-            self._rest_ends = max(self._rest_ends, now + _SECONDS_TO_ARRIVE)
-        self._last_arrival = now
-
-    def batch_counted(self, examples: int, seconds: float) -> None:
-        """A batch is known; that took so long."""
-        self.batch_examples += examples
-        self.last_batch = time.monotonic()
-        self._rest_ends = self.last_batch + max(seconds, _SECONDS_TO_ARRIVE)
-
-    async def rest(self) -> None:
-        """While batches arrive one after the other, let them come first: for a while, and until there is a lesson."""
-        while not (self.queue or self.stamps or self.stale):
-            pause = min(self._last_arrival + _SECONDS_OF_SILENCE, self._rest_ends) - time.monotonic()
-            if pause <= 0:
-                break
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._moved.wait(), pause)
 
     def has_lesson_until(self, until: int) -> bool:
         """Whether a lesson up to a place is known beyond the version."""

@@ -109,9 +109,7 @@ class Teaching:
     def batches_arrived(self, served: Teachable) -> None:
         """Batches are durable: they are counted as soon as there is time."""
         if served.can_be_taught:
-            lane = self._lane(served)
-            lane.batches_arrived()
-            self._wake(lane)
+            self._wake(self._lane(served))
 
     # ---- changes of the journal -------------------------------------------------------------------------------------
 
@@ -212,7 +210,6 @@ class Teaching:
         """Until there is nothing to do."""
         try:
             while not lane.served.deleted:
-                await lane.rest()
                 try:
                     async with lane.lock:
                         if lane.stale:
@@ -286,9 +283,9 @@ class Teaching:
 
     async def _count(self, lane: Lane, taught: TaughtLearner, batch: Beyond) -> None:
         lane.ahead.popleft()
-        begun = time.monotonic()
         await self._teach_again(taught, lane.served, [batch])
-        lane.batch_counted(batch.examples, time.monotonic() - begun)
+        lane.batch_examples += batch.examples
+        lane.last_batch = time.monotonic()
 
     def _swap(self, lane: Lane, known: Known) -> None:
         lane.last_swap = time.monotonic()
