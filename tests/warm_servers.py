@@ -77,7 +77,8 @@ class WarmParent:
         self._ended = threading.Condition()
         self._one_at_a_time = threading.Lock()
         self._started: queue.SimpleQueue[WarmProcess] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, name="warm-servers", daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, name="warm-servers", daemon=True)
+        self._listener.start()
         atexit.register(self.stop)
 
     def start(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> WarmProcess:
@@ -102,9 +103,11 @@ class WarmParent:
 
     def stop(self) -> None:
         """End it; servers that still run are left alone."""
-        assert self._parent.stdin is not None
+        assert self._parent.stdin is not None and self._parent.stdout is not None
         self._parent.stdin.close()
         self._parent.wait()
+        self._listener.join()
+        self._parent.stdout.close()
 
 
 @cache
