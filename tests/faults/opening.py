@@ -40,7 +40,7 @@ def opened(folder: Path, questions: np.ndarray[Any, Any]) -> Opened:
 
     Batches that wait are not counted meanwhile: how far that got by the time of a question would be chance.
     """
-    with patch.object(Teaching, "_wake"):
+    with patch.object(Teaching, "_wake"), patch("sharp_server.prediction.teaching._SECONDS_TO_COUNT", 0.0):
         return asyncio.run(_opened(folder, questions))
 
 
