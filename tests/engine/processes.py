@@ -30,6 +30,7 @@ def joined(store: Path, rank: int, processes: int, seconds: float = SECONDS) -> 
     meeting = dist.FileStore(str(store), processes)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=meeting, rank=rank, world_size=processes, timeout=timedelta(seconds=seconds))
     try:
+        dist.barrier()  # whoever leaves at once must not hang up on one that still connects
         yield
     finally:
         dist.destroy_process_group()
