@@ -35,6 +35,14 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def name(pid: int) -> str:
+    """What a process calls itself; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def command_line(pid: int) -> list[str]:
     """The words that a process was started with; none if it has ended."""
     try:

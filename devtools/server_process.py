@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
-from devtools.process_stats import children, command_line, resident_bytes
+from devtools import process_stats
+from devtools.process_stats import children, resident_bytes
 
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 180.0
@@ -27,6 +28,8 @@ STOP_SECONDS = 180.0
 ONE_THREAD: Mapping[str, str] = MappingProxyType({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
 """Environment in which numerical libraries use one thread: figures do not depend on the machine's cores."""
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+TRAINER = "sharp-trainer"
+"""What the process that trains calls itself."""
 _LAST_LINES = 20
 
 
@@ -59,12 +62,19 @@ class Process(Protocol):
         """SIGKILL."""
 
 
+Launcher = Callable[[list[str], Mapping[str, str], Path], Process]
+"""Starts `python -m sharp_server` with arguments and an environment, and its output in a file."""
+
+
 class ServerProcess:
     """One server and the folder that outlives it: data in `data`, output in `server.log`.
 
     `settings` are the server's, by dotted name; they win over the defaults here (ports from the system, no HTTP port).
     As a context manager it stops the server on leaving, and kills it if it does not stop.
     """
+
+    launcher: ClassVar[Launcher | None] = None
+    """Starts servers in place of a new Python, for whoever starts very many."""
 
     def __init__(
         self,
@@ -117,6 +127,8 @@ class ServerProcess:
         return self
 
     def _launch(self) -> Process:
+        if ServerProcess.launcher is not None and not self._as_command and not self._wrapper:
+            return ServerProcess.launcher(self._flags, self._environment, self.log)
         with self.log.open("ab") as log:
             return subprocess.Popen(self.command, stdout=log, stderr=log, env=self._environment)
 
@@ -203,7 +215,7 @@ class ServerProcess:
 
     def find_trainer(self) -> int | None:
         """The process that trains, if there is one now."""
-        return next((child for child in children(self.pid) if _is_trainer(child)), None)
+        return next((child for child in children(self.pid) if process_stats.name(child) == TRAINER), None)
 
     def trainer_pid(self, seconds: float = START_SECONDS) -> int:
         """The process that trains, as soon as there is one."""
@@ -236,7 +248,3 @@ def _flag(name: str, value: object) -> list[str]:
 def _setting(name: str, value: object) -> list[str]:
     """A setting as `python -m sharp_server` takes it."""
     return ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
-
-
-def _is_trainer(pid: int) -> bool:
-    return any("spawn_main" in word for word in command_line(pid))

@@ -10,11 +10,15 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import tests.environment  # noqa: F401
+from devtools.server_process import ServerProcess
+from tests import warm_servers
 from tests.server.running import Server
 from tests.server_pool import ServerPool
 
 # One thread each: results do not depend on the machine's cores, and parallel tests do not fight for them.
 torch.set_num_threads(1)
+
+ServerProcess.launcher = warm_servers.start
 
 settings.register_profile(
     "repeatable",

@@ -1,8 +1,10 @@
 """Servers that start in a moment: forked from a process that has imported what a server imports, torch among it.
 
-Importing costs each server two seconds of processor time, and tests start more than a hundred. A forked server is as
-real as another: a process of its own with its own signals and a trainer that it starts itself, which runs
-`python -m sharp_server` from its first line on. What is different is its parent, who passes on how it ended.
+Importing costs each server two seconds of processor time, its trainer two more, and tests start more than a hundred. A
+forked server is as real as another: a process of its own with its own signals, which runs `python -m sharp_server` from
+its first line on. What is different is its parent, who passes on how it ended, and its first trainer: that is its child
+as usual, but was forked before there was anything to inherit, and waits. A trainer that follows one that died is
+spawned, as all are elsewhere.
 
 `python -m tests.warm_servers` is that parent: it reads what to start from standard input, a JSON document per line.
 """
@@ -13,15 +15,19 @@ import atexit
 import gc
 import json
 import os
+import pickle
 import queue
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Mapping
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -111,9 +117,14 @@ class WarmParent:
 
 
 @cache
-def parent() -> WarmParent:
+def _parent() -> WarmParent:
     """The one of this process, started when it is first needed."""
     return WarmParent()
+
+
+def start(arguments: list[str], environment: Mapping[str, str], log: Path) -> WarmProcess:
+    """Start `python -m sharp_server` with these arguments."""
+    return _parent().start(arguments, environment, log)
 
 
 # ---- in the parent --------------------------------------------------------------------------------------------------
@@ -169,6 +180,7 @@ def _become_server(order: dict[str, Any]) -> NoReturn:
         for here, there in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(here, there)
         os.closerange(3, 1 << 10)
+        _keep_trainer_ready()
         sys.argv[1:] = order["arguments"]
         code = sys.modules["__main__"].main(order["arguments"])
     except SystemExit as ending:
@@ -178,6 +190,72 @@ def _become_server(order: dict[str, Any]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+# ---- in a server ----------------------------------------------------------------------------------------------------
+
+_MOST_BYTES = 1 << 20
+"""Of a trainer's arguments."""
+
+
+class _Child:
+    """A forked process, as `multiprocessing.Process` would show it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._one_at_a_time = threading.Lock()
+        self._ended = False
+
+    def kill(self) -> None:
+        if self.is_alive():
+            os.kill(self.pid, signal.SIGKILL)
+
+    def is_alive(self) -> bool:
+        with self._one_at_a_time:
+            if not self._ended:
+                self._ended = os.waitpid(self.pid, os.WNOHANG)[0] != 0
+            return not self._ended
+
+    def join(self, timeout: float | None = None) -> None:
+        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+        while self.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+
+def _keep_trainer_ready() -> None:
+    """Fork a trainer now, while there is one thread, no file and no learner; the first launch takes it."""
+    from sharp_server.training import process
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        _become_trainer(theirs)
+    theirs.close()
+    spawn = process.spawn_trainer
+
+    def take_ready_one(pipe: Connection, arguments: process.Arguments) -> process.Process:
+        process.spawn_trainer = spawn
+        with ours:
+            socket.send_fds(ours, [pickle.dumps(arguments)], [pipe.fileno()])
+        return _Child(pid)
+
+    process.spawn_trainer = take_ready_one
+
+
+def _become_trainer(orders: socket.socket) -> NoReturn:
+    from sharp_server.training.worker import run_trainer
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with orders:
+        arguments, pipes, _, _ = socket.recv_fds(orders, _MOST_BYTES, 1)
+    if not arguments:  # the server ended before it wanted one
+        os._exit(0)
+    try:
+        run_trainer(Connection(pipes[0]), *pickle.loads(arguments))
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
 
 
 def _tell_who_ended() -> None:

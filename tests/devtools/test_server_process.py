@@ -12,6 +12,11 @@ from devtools.server_process import ServerProcess, ServerProcessError, clone_env
 from sharp_client import Client
 
 
+@pytest.fixture(autouse=True)
+def in_a_new_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServerProcess, "launcher", None)
+
+
 def test_a_server_is_started_killed_started_again_and_stopped(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, {"trainer.niceness": 0}) as server:
         assert not server.running

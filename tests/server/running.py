@@ -17,7 +17,7 @@ import numpy as np
 from google.rpc import error_details_pb2  # type: ignore[import-untyped]
 from grpc_status import rpc_status  # type: ignore[import-untyped]
 
-from devtools.server_process import ONE_THREAD, Process, ServerProcess
+from devtools.server_process import ONE_THREAD, ServerProcess
 from sharp.inference import open_inference_pb2_grpc
 from sharp.v1 import (
     admin_pb2,
@@ -32,7 +32,6 @@ from sharp.v1 import (
     snapshot_pb2,
     tensor_pb2,
 )
-from tests import warm_servers
 
 SECONDS = 180.0
 """After this long something hangs, on however busy a machine."""
@@ -65,9 +64,6 @@ class Server(ServerProcess):
         }
         super().__init__(folder, for_tests, environment=ONE_THREAD)
         self.token: str | None = None
-
-    def _launch(self) -> Process:
-        return warm_servers.parent().start(self._flags, self._environment, self.log)
 
     def wait_until_ready(self, seconds: float = SECONDS) -> None:
         super().wait_until_ready(seconds)

@@ -13,8 +13,8 @@ import signal
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Protocol
 
 from sharp_server.config.model import LogConfig, TrainerConfig
 from sharp_server.storage.interface import ExampleSource
@@ -25,13 +25,46 @@ log = logging.getLogger(__name__)
 
 _SECONDS_TO_END = 3.0
 
+Arguments = tuple[Path, ExampleSource, TrainerConfig, LogConfig]
+"""What a trainer needs beside its pipe."""
+
+
+class Process(Protocol):
+    """What is asked of a process that was started."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its number."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, but no longer than that."""
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+
+
+def spawn_trainer(pipe: Connection, arguments: Arguments) -> Process:
+    """A new Python that runs `run_trainer`: nothing of the front is in it."""
+    alone = arguments[2].processes == 1  # a daemon may not have helpers
+    process = multiprocessing.get_context("spawn").Process(
+        target=run_trainer, args=(pipe, *arguments), name="sharp-trainer", daemon=alone
+    )
+    # Ctrl-C reaches every process of a terminal: the trainer ends when the front says so, from its first moment on.
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process.start()
+    signal.signal(signal.SIGINT, interrupted)
+    return process
+
 
 class TrainerProcess:
     """One trainer at a time; belongs to the event loop."""
 
     def __init__(self, data: Path, examples: ExampleSource, config: TrainerConfig, log_config: LogConfig) -> None:
-        self._arguments, self._config = (data, examples, config, log_config), config
-        self._process: SpawnProcess | None = None
+        self._arguments: Arguments = (data, examples, config, log_config)
+        self._process: Process | None = None
         self._pipe: Connection | None = None
         self._ready = False
         self._since = time.time()
@@ -44,16 +77,8 @@ class TrainerProcess:
 
     def launch(self) -> None:
         """Start the process; called before any object of gRPC is made, and again when it ended."""
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        alone = self._config.processes == 1  # a daemon may not have helpers
-        process = context.Process(
-            target=run_trainer, args=(theirs, *self._arguments), name="sharp-trainer", daemon=alone
-        )
-        # Ctrl-C reaches every process of a terminal: the trainer ends when the front says so, from its first moment on.
-        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        process.start()
-        signal.signal(signal.SIGINT, interrupted)
+        ours, theirs = multiprocessing.Pipe()
+        process = spawn_trainer(theirs, self._arguments)
         theirs.close()
         self._process, self._pipe, self._ready, self._since = process, ours, False, time.time()
         asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, ours)

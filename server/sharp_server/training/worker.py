@@ -26,6 +26,7 @@ def run_trainer(
 ) -> None:
     """The main function of the training process."""
     die_with_parent()
+    name_process("sharp-trainer")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the front says when to stop, through the pipe
     os.nice(config.niceness)
@@ -47,5 +48,14 @@ def run_trainer(
 
 def die_with_parent() -> None:
     """Ask the kernel to end this process with the one that started it; elsewhere the closed pipe does."""
+    _prctl(1, signal.SIGKILL)
+
+
+def name_process(name: str) -> None:
+    """What `ps` and `top` show, where the kernel can be told so."""
+    _prctl(15, ctypes.create_string_buffer(name.encode()))
+
+
+def _prctl(option: int, value: object) -> None:
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
+        ctypes.CDLL(None, use_errno=True).prctl(option, value)
