@@ -127,7 +127,8 @@ class ServerProcess:
         return self
 
     def _launch(self) -> Process:
-        if ServerProcess.launcher is not None and not self._as_command and not self._wrapper:
+        needs_new_python = self._as_command or self._wrapper or "LD_PRELOAD" in self._environment
+        if ServerProcess.launcher is not None and not needs_new_python:
             return ServerProcess.launcher(self._flags, self._environment, self.log)
         with self.log.open("ab") as log:
             return subprocess.Popen(self.command, stdout=log, stderr=log, env=self._environment)
