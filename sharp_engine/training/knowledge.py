@@ -17,12 +17,13 @@ from sharp_engine.config import MetricConfig
 from sharp_engine.memory.episodic import EpisodicMemory, Representatives
 from sharp_engine.memory.semantic import SemanticMemory, empty_semantic_memory
 from sharp_engine.network.features import FeatureMap
-from sharp_engine.prediction.calibration import Calibration, enough, fit_sureness, fit_temperature, fit_weight, sample
+from sharp_engine.prediction.calibration import Calibration, enough, fit_temperature, fit_weight
 from sharp_engine.prediction.learned_metric import LearnedMetric, Projection, voters
-from sharp_engine.prediction.left_out import LeftOut, leave_out
-from sharp_engine.prediction.metric import Coordinates, Frame, Metric, Whitening, fit_whitening, whitened_means
+from sharp_engine.prediction.metric import Metric, Whitening, fit_whitening, whitened_means
 from sharp_engine.prediction.quality import measure
 from sharp_engine.prediction.vote import VotePredictor
+from sharp_engine.training.few_bonus import MOST_JUDGES, WELL_KNOWN, Judges
+from sharp_engine.training.single_memories import SingleMemories
 
 _CHUNK = 2048
 """Examples per product of the scatter."""
@@ -37,21 +38,6 @@ is a matter of counts alone, so that a flood of examples costs a new metric only
 
 _WAITING_OF_CLASS = 16
 """… and of one class no more than so many, or than were summed up of it: how a new class scatters is worth knowing."""
-
-_SETTLED = 10
-"""A class with so many examples has a mean that is near enough to its place: what lies off it is noise."""
-
-_WELL_KNOWN = 60
-"""A class with so many examples gains nothing any more, and may lose to classes that do."""
-
-_JUDGES = 512
-"""Most representatives on which the bonus is fitted: it is fitted anew whenever something is taught."""
-
-_MOST_BONUS = 4.5
-"""Largest bonus, in the calibration's unit."""
-
-_FADING = 3
-"""By this power of its newness a class may cost others less: one example may cost half as much again as five may."""
 
 _LEAST_NOISE, _MOST_NOISE = 0.25, 16.0
 
@@ -107,7 +93,7 @@ class _Framed:
     summed: Projection
     metric: Metric
     """Of what is summed up."""
-    judges: dict[int, tuple[Representatives, _Judges]] = field(default_factory=dict)
+    judges: dict[int, tuple[Representatives, Judges]] = field(default_factory=dict)
     """By class: its representatives, and some of them."""
 
 
@@ -239,14 +225,16 @@ class MetricLearner:
             return replace(known, calibration=plain)
         means = whitened_means(known.semantic, whitening)
         settled = single.settled(means.counts)
-        noise = _left_out(Metric.of(means, self._config.floor, 1.0), whitening, settled).noise
+        noise = settled.left_out(Metric.of(means, self._config.floor, 1.0), whitening).noise
         metric = Metric.of(means, self._config.floor, _bounded(noise))
         # Scores that must be cooled by a temperature T are surer than Gaussians would be. Half of that, √T, is taken
         # for noise of the examples, so that a mean of few is trusted less too.
-        metric = Metric.of(means, self._config.floor, _bounded(metric.noise * _unit(metric, whitening, settled) ** 0.5))
-        plain = replace(plain, noise=metric.noise, unit=_unit(metric, whitening, settled))
+        metric = Metric.of(
+            means, self._config.floor, _bounded(metric.noise * settled.sureness(metric, whitening) ** 0.5)
+        )
+        plain = replace(plain, noise=metric.noise, unit=settled.sureness(metric, whitening))
         bonus = self._bonus(replace(known, calibration=plain), metric)
-        left = _left_out(metric, whitening, single)
+        left = single.left_out(metric, whitening)
         scores = left.scores + metric.bonuses(bonus)
         ids, answers = metric.class_ids, scores.argmax(1).tolist()
         pairs = Counter((ids[row], ids[answer]) for row, answer in zip(single.rows.tolist(), answers, strict=True))
@@ -267,7 +255,7 @@ class MetricLearner:
         single = single.take(single.held_out)
         metric = self.fit(known, None).metric
         bonuses = metric.bonuses(self._bonus(known, metric))
-        scores, rows = _left_out(metric, whitening, single).scores + bonuses, single.rows
+        scores, rows = single.left_out(metric, whitening).scores + bonuses, single.rows
         votes = vote.class_scores(single.s) @ voters(vote, metric)
         weight = fit_weight(scores, votes, rows)
         fruitless = 0 if weight else calibration.fruitless + 1
@@ -278,38 +266,30 @@ class MetricLearner:
     def _bonus(self, known: Knowledge, metric: Metric) -> float:
         """The largest bonus for classes of few at which few examples of well-known classes are lost to them."""
         summed = known.semantic.counts.tolist()
-        few = [row for row in range(len(metric.class_ids)) if row >= len(summed) or summed[row] < _WELL_KNOWN]
+        few = [row for row in range(len(metric.class_ids)) if row >= len(summed) or summed[row] < WELL_KNOWN]
         judges = self._judges(known) if few else None
         if judges is None:
             return 0.0
-        at = judges.coordinates(metric.frame)
-        left = leave_out(metric, at, judges.rows, self._made_of(known).whitening.leverage, few)
-        newness = metric.bonuses(1.0)[few]
-        margin = (left.own[:, None] - left.scores) / newness  # (n, few)
-        needed = margin.amin(1)[judges.right].sort().values
-        # The better a class is known, the less it needs a bonus, and the less it may cost others.
-        lost = int(self._config.few_losses * float(newness.max()) ** _FADING * len(judges.rows))
-        if lost >= len(needed):
-            return 0.0
-        return min(max(float(needed[lost]), 0.0), _MOST_BONUS * known.calibration.unit)
+        leverage = self._made_of(known).whitening.leverage
+        return judges.largest_bonus(metric, few, leverage, self._config.few_losses, known.calibration.unit)
 
-    def _judges(self, known: Knowledge) -> _Judges | None:
+    def _judges(self, known: Knowledge) -> Judges | None:
         """Some representatives of each class that is well known; only those that have changed are looked at anew."""
         counts = dict(zip(known.semantic.class_ids, known.semantic.counts.tolist(), strict=True))
-        settled = [c for c in known.episodic.classes if counts.get(c.class_id, 0) >= _WELL_KNOWN]
+        settled = [c for c in known.episodic.classes if counts.get(c.class_id, 0) >= WELL_KNOWN]
         if not enough(sum(len(c.features) for c in settled)):
             return None
-        each, framed = max(1, _JUDGES // len(settled)), self._framed(known)
+        each, framed = max(1, MOST_JUDGES // len(settled)), self._framed(known)
         whitening = self._made_of(known).whitening
-        well_known = [row for row, n in enumerate(counts.values()) if n >= _WELL_KNOWN]
+        well_known = [row for row, n in enumerate(counts.values()) if n >= WELL_KNOWN]
         for memories in settled:
             before = framed.judges.get(memories.class_id)
             if before is None or before[0] is not memories:
                 some = replace(memories, features=memories.features[:each], held_out=memories.held_out[:each])
-                single = self._memories([some], known, whitening)
-                judges = _judges_of(single, framed.metric, well_known, whitening.leverage)
+                single = SingleMemories.of([some], known.semantic, self._features, whitening)
+                judges = Judges.of(single, framed.metric, well_known, whitening.leverage)
                 framed.judges[memories.class_id] = memories, judges
-        return _joined([framed.judges[memories.class_id][1] for memories in settled])
+        return Judges.joined([framed.judges[memories.class_id][1] for memories in settled])
 
     def release(self, known: Knowledge) -> None:
         """Keep nothing that was made for other sums than these."""
@@ -356,90 +336,14 @@ class MetricLearner:
             return plain, plain
         return plain, learned.corrections.bend(plain, learned.around(phi))
 
-    def _single_memories(self, known: Knowledge, whitening: Whitening) -> _SingleMemories | None:
+    def _single_memories(self, known: Knowledge, whitening: Whitening) -> SingleMemories | None:
         """Representatives that can be left out of what is known, or nothing where there are too few of them."""
         classes, counts = known.episodic.classes, known.semantic.counts.tolist()
         place = {class_id: row for row, class_id in enumerate(known.semantic.class_ids)}
         classes = tuple(c for c in classes if counts[place[c.class_id]] >= 2)
         if len(place) < 2 or not enough(sum(len(c.features) for c in classes)):
             return None
-        return self._memories(classes, known, whitening)
-
-    def _memories(self, classes: Sequence[Representatives], known: Knowledge, whitening: Whitening) -> _SingleMemories:
-        """Representatives of some classes, or a sample of them."""
-        place = {class_id: row for row, class_id in enumerate(known.semantic.class_ids)}
-        every = torch.tensor([place[c.class_id] for c in classes for _ in c.features])
-        chosen = sample(len(every))
-        s = torch.cat([c.features for c in classes])[chosen.to(known.semantic.means.device)].float()
-        held_out = torch.cat([c.held_out for c in classes])[chosen].to(s.device)
-        return _SingleMemories(s, whitening(self._features(s)), every[chosen].to(s.device), held_out)
-
-
-@dataclass(frozen=True)
-class _SingleMemories:
-    """Representatives, for calibration."""
-
-    s: Tensor
-    """(n, features)"""
-    v: Tensor
-    """(n, dimensions), whitened"""
-    rows: Tensor
-    """(n,): the class of each, by its place in the metric"""
-    held_out: Tensor
-    """(n,) bool: whether the network never trained on it"""
-
-    def settled(self, counts: Tensor) -> _SingleMemories:
-        """Those of classes that have more than a few examples, if such classes have half of them."""
-        chosen = (counts >= _SETTLED).to(self.rows.device)[self.rows]
-        return self.take(chosen) if 2 * int(chosen.sum()) >= len(chosen) else self
-
-    def take(self, chosen: Tensor) -> _SingleMemories:
-        """Some of them."""
-        return _SingleMemories(self.s[chosen], self.v[chosen], self.rows[chosen], self.held_out[chosen])
-
-
-@dataclass(frozen=True)
-class _Judges:
-    """Representatives of well-known classes, in the frame of the sums."""
-
-    v: Tensor
-    """(n, dimensions), whitened"""
-    at: Coordinates
-    rows: Tensor
-    """(n,): the class of each"""
-    right: Tensor
-    """(n,) bool: whether they are answered right, among well-known classes"""
-
-    def coordinates(self, frame: Frame) -> Coordinates:
-        """In a frame that may have more axes."""
-        more = frame.axes[:, self.at.z.shape[1] :]
-        if not more.shape[1]:
-            return self.at
-        z = (self.v - frame.centre) @ more
-        return Coordinates(torch.cat((self.at.z, z), dim=1), (self.at.rest - z.square().sum(1)).clamp(min=0.0))
-
-
-def _judges_of(single: _SingleMemories, metric: Metric, well_known: list[int], leverage: float) -> _Judges:
-    at = metric.coordinates(single.v)
-    scores = leave_out(metric, at, single.rows, leverage).scores[:, well_known]
-    answers = torch.tensor(well_known, device=scores.device)[scores.argmax(1)]
-    return _Judges(single.v, at, single.rows, answers == single.rows)
-
-
-def _joined(parts: Sequence[_Judges]) -> _Judges:
-    columns = zip(*((part.v, part.at.z, part.at.rest, part.rows, part.right) for part in parts), strict=True)
-    v, z, rest, rows, right = (torch.cat(column) for column in columns)
-    return _Judges(v, Coordinates(z, rest), rows, right)
-
-
-def _left_out(metric: Metric, whitening: Whitening, single: _SingleMemories) -> LeftOut:
-    """Single memories as if they had never been learned."""
-    return leave_out(metric, metric.coordinates(single.v), single.rows, whitening.leverage)
-
-
-def _unit(metric: Metric, whitening: Whitening, single: _SingleMemories) -> float:
-    """How many times as sure as they should be the scores are; at least 1."""
-    return max(1.0, fit_sureness(_left_out(metric, whitening, single).scores, single.rows))
+        return SingleMemories.of(classes, known.semantic, self._features, whitening)
 
 
 def _bounded(noise: float) -> float:
