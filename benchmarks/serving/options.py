@@ -55,7 +55,15 @@ class Sizes:
     """Engine settings of the learner: a small episode is to be learned in a moment."""
 
 
-TINY = Sizes(rounds=1, latency_rounds=1, ingest_batches=6, images_per_class=30, first_epochs=1, lessons=10)
+TINY = Sizes(
+    rounds=1,
+    latency_rounds=1,
+    ingest_batches=6,
+    images_per_class=30,
+    first_epochs=1,
+    lessons=10,
+    training=(*Sizes.training, ("metric.random_features", 64)),
+)
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ class CrashOptions:
         return {
             "architecture.kind": "mlp",
             "architecture.layers": [layer] * 3,
+            "metric.random_features": 64,
             "training.phases": 4,
             "training.min_steps": 12,
         }

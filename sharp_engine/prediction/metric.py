@@ -28,7 +28,7 @@ from sharp_engine.memory.semantic import SemanticMemory
 from sharp_engine.prediction.rows import map_rows
 
 _COLUMNS = 512
-"""Columns per product with a triangular matrix: blocks of zeros are never multiplied."""
+"""Columns per product with a triangular matrix: larger blocks of zeros are never multiplied."""
 
 LENGTH = 0.7
 """How much of the squared length of its mean counts against a class; for the rest, the average of all classes does. If
@@ -114,11 +114,24 @@ def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> 
         added = torch.ones_like(variance)
     inverse = torch.eye(dimensions, device=at)
     if alpha < 1.0:  # the inverse of a factor is no less exact in single precision
-        inverse = torch.linalg.solve_triangular(factor.float(), inverse, upper=False)
+        inverse.zero_()
+        _invert(factor.float(), inverse)
     weighed = float((added * inverse.square().sum(0)).sum())
     energy = (dimensions - weighed) / (1.0 - alpha) if alpha < 1.0 else 0.0
     matrix = (inverse / deviation.float()).T.to(device).contiguous()
     return Whitening(matrix, (1.0 - alpha) / max(freedom, 1), max(energy, 1.0))
+
+
+def _invert(lower: Tensor, inverse: Tensor) -> None:
+    """Write the inverse of a lower triangular matrix into zeros, by halves: a solver would multiply with the zeros."""
+    half = len(lower) // 2
+    if len(lower) <= _COLUMNS:
+        identity = torch.eye(len(lower), device=lower.device)
+        inverse.copy_(torch.linalg.solve_triangular(lower, identity, upper=False))
+        return
+    _invert(lower[:half, :half], inverse[:half, :half])
+    _invert(lower[half:, half:], inverse[half:, half:])
+    torch.mm(inverse[half:, half:], lower[half:, :half] @ inverse[:half, :half], out=inverse[half:, :half]).neg_()
 
 
 def _oracle_shrinkage(covariance: Tensor, freedom: int) -> float:

@@ -31,7 +31,7 @@ def test_batches_are_refused_predictions_go_on_and_the_producer_recovers_by_itse
 ) -> None:
     server = serve()
     front, trainer = server.process.pid, server.trainer_pid()
-    server.create("full", shape=[3000])
+    server.create("full", shape=[3000], metric__random_features="0")
     server.create("small")
     x, y = blobs("ab")
     server.teach("small", (x, y))

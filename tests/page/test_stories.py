@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no browser: `
 
 expect.set_options(timeout=1000 * SECONDS)
 
-FAST = {"training.phases": "3", "training.min_steps": "30"}
+FAST = {"metric.random_features": "100", "training.phases": "3", "training.min_steps": "30"}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_digits_are_learned_while_somebody_watches(
 def test_an_episode_is_seen_being_learned_phase_by_phase(
     browser: Browser, digits: Server, episodes: list[LabelledData]
 ) -> None:
-    settings = {"training.phases": "3", "training.min_steps": "400"}
+    settings = {**FAST, "training.min_steps": "400"}
     address = new_learner(digits, "phases", overrides=settings)
     with opened(browser, address) as page:
         teaching = threading.Thread(target=learn, args=(digits, "phases", episodes[0]))

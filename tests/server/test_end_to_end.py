@@ -11,6 +11,8 @@ from sharp.v1 import learner_admin_pb2, learner_pb2
 from sharp_engine import Learner, preset
 from tests.server.running import Server, answered
 
+SMALL = {"metric.random_features": 200, "training.phases": 2, "training.min_steps": 10}
+
 
 def digits() -> list[tuple[np.ndarray, list[int]]]:
     x, y = load_digits(return_X_y=True)
@@ -20,11 +22,9 @@ def digits() -> list[tuple[np.ndarray, list[int]]]:
 
 def test_digits_in_five_episodes_are_answered_exactly_as_by_the_engine_itself(lend: Callable[..., Server]) -> None:
     server = lend()
-    config = learner_pb2.LearnerConfig(seed=7, overrides={"training.phases": "2", "training.min_steps": "10"})
+    config = learner_pb2.LearnerConfig(seed=7, overrides={key: str(value) for key, value in SMALL.items()})
     server.admin.CreateLearner(learner_admin_pb2.CreateLearnerRequest(name="digits", config=config))
-    engine = Learner(
-        preset("default").with_options({"seed": 7, "training.phases": 2, "training.min_steps": 10, "device": "cpu"})
-    )
+    engine = Learner(preset("default").with_options({**SMALL, "seed": 7, "device": "cpu"}))
     with server.stream("digits") as stream:
         for x, y in digits():
             for part in range(0, len(y), 50):
