@@ -91,7 +91,7 @@ def headline(results: Results) -> str:
         for figure in result.get("throughput", ()):
             rate = f"{figure['rate']:,.0f} {figure['unit']}"
             rows.append((figure["name"], rate, f"{figure['ratio']:.2f} of {figure['ceiling']}"))
-        for state in result.get("latency", {}).get("states", ()):
+        for state in (result.get("latency") or {}).get("states", ()):
             if state["target"] is not None:
                 p99 = f"p99 {1000 * state['p99_seconds']:.1f} ms"
                 rows.append((f"single images, {state['name']}", p99, f"{state['p99_ratio']:.2f} of idle"))
@@ -181,7 +181,7 @@ def serving(results: Results) -> str:
             rate = f"{figure['rate']:,.0f} {figure['unit']}"
             beside = f"{figure['ratio']:.2f} of {figure['ceiling']}"
             rows.append((figure["name"], rate, beside, f"at least {figure['target']:g}"))
-        for state in result.get("latency", {}).get("states", ()):
+        for state in (result.get("latency") or {}).get("states", ()):
             if state["target"] is not None:
                 p99 = f"p99 {1000 * state['p99_seconds']:.1f} ms, {state['failures']} failed of {state['requests']:,}"
                 rows.append((f"single images, {state['name']}", p99, f"{state['p99_ratio']:.2f} of idle",
@@ -266,6 +266,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "reliability": reliability,
     "load": load_run,
     "cluster-deaths": cluster_tables.deaths,
+    "cluster-figures": cluster_tables.figures,
     "cluster-simulation": cluster_tables.simulation,
     "ring-overview": ring_tables.overview,
     "ring": ring_tables.details,
@@ -279,7 +280,7 @@ DOCUMENTS: dict[Path, tuple[str, ...]] = {
         *(f"learner-{group}" for group in learner_tables.GROUPS),
         *("accuracy", "speed", "serving", "reliability", "load"),
     ),
-    CLUSTER: ("cluster-deaths", "cluster-simulation"),
+    CLUSTER: ("cluster-deaths", "cluster-figures", "cluster-simulation"),
 }
 """Which tables stand where."""
 
