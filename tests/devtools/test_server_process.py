@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools import process_stats
 from devtools.process_stats import children, command_line, cpu_seconds, resident_bytes
 from devtools.server_process import ServerProcess, ServerProcessError, clone_environment
 from sharp_client import Client
@@ -73,7 +74,8 @@ def test_settings_of_another_server_do_not_reach_it(monkeypatch: pytest.MonkeyPa
 
 def test_what_the_system_says_of_a_process_that_is_not_there_is_nothing() -> None:
     assert resident_bytes() == pytest.approx(resident_bytes(os.getpid()), rel=0.2)
-    assert cpu_seconds(os.getpid()) > 0 and command_line(os.getpid())
+    assert cpu_seconds(os.getpid()) > 0 and command_line(os.getpid()) and process_stats.name(os.getpid())
     gone = 2**22 + 1
     assert resident_bytes(gone) is None and children(gone) == [] and command_line(gone) == []
+    assert process_stats.name(gone) == ""
     assert cpu_seconds(gone) != cpu_seconds(gone)  # NaN

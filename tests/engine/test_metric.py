@@ -13,11 +13,13 @@ from sharp_engine import MetricConfig
 from sharp_engine.memory.semantic import SemanticMemory, empty_semantic_memory
 from sharp_engine.prediction.left_out import leave_out
 from sharp_engine.prediction.metric import (
+    _COLUMNS,
     _LEAST_VARIATION,
     LENGTH,
     Means,
     Metric,
     Whitening,
+    _invert,
     fit_whitening,
     whitened_means,
 )
@@ -162,6 +164,16 @@ def test_whatever_the_examples_whitening_is_finite(phi: Tensor) -> None:
     for classes in (1, 2, 4):
         memory = learned(phi, torch.arange(len(phi)) % classes)
         assert bool(torch.isfinite(whiten(memory).matrix).all())
+
+
+def test_a_large_factor_is_inverted_as_a_solver_would() -> None:
+    size = 2 * _COLUMNS + 3  # halved twice, unevenly
+    lower = torch.randn(size, size, generator=torch.Generator().manual_seed(0)).tril() / size + torch.eye(size)
+    inverse = torch.zeros(size, size)
+    _invert(lower, inverse)
+    solved = torch.linalg.solve_triangular(lower.double(), torch.eye(size, dtype=torch.float64), upper=False)
+    torch.testing.assert_close(inverse.double(), solved, atol=1e-6, rtol=1e-5)
+    assert not inverse.triu(1).any()
 
 
 def test_a_scatter_that_is_none_is_shrunk_until_it_is_one() -> None:
