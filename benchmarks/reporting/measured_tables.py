@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reporting import cluster_tables, learner_tables, ring_tables
+from benchmarks.reporting import cluster_tables, learner_tables, paper_tables, ring_tables
 from benchmarks.reporting.files import write_text
 from benchmarks.reporting.markdown import Row, markdown_table
 
@@ -27,14 +27,6 @@ RESULTS = ROOT / "benchmarks" / "results"
 RING_PICTURE = ROOT / "docs" / "images" / "ring.svg"
 
 Results = list[dict[str, Any]]
-
-_NAMES = {
-    "mnist": "MNIST",
-    "fashion-mnist": "Fashion-MNIST",
-    "emnist-letters": "EMNIST letters",
-    "cifar10": "CIFAR10",
-    "cifar100": "CIFAR100",
-}
 
 
 def main() -> int:
@@ -63,10 +55,11 @@ def rendered(text: str, results: Results) -> str:
     """
     for name, table in TABLES.items():
         opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
-        body = table(results) or "Not measured yet."
+        body = table(results) or ("" if name in OPTIONAL else "Not measured yet.")
+        lines = "\n".join(filter(None, (opening, body, closing)))
         before, found, rest = text.partition(opening)
         if found:
-            text = f"{before}{opening}\n{body}\n{closing}{rest.partition(closing)[2]}"
+            text = f"{before}{lines}{rest.partition(closing)[2]}"
     return text
 
 
@@ -100,32 +93,6 @@ def headline(results: Results) -> str:
             kills = f"{result['survived']} of {sum(result['kills'].values())}"
             rows.append(("kills survived without loss", kills, "the same weights, bit for bit, as undisturbed"))
     return markdown_table(("", "measured", "beside"), rows)
-
-
-def accuracy(results: Results) -> str:
-    """Average accuracy over all classes after all episodes, beside the paper's."""
-    scenarios: dict[str, dict[str, Any]] = {}
-    for run in _accuracy_runs(results):
-        settings = run["settings"]
-        row = scenarios.setdefault(_scenario(settings), {"published": run["published"]})
-        row[settings["preset"]] = _measured(run)
-    rows = []
-    for name, row in scenarios.items():
-        published = row["published"]
-        others = {k: v for k, v in published.items() if k not in ("SHARP", "Joint (upper bound)", "SGD (lower bound)")}
-        best = max(others, key=lambda method: others[method]["mean"], default=None)
-        rows.append(
-            (
-                name,
-                row.get("default", "–"),
-                row.get("paper", "–"),
-                _published(published.get("SHARP")),
-                f"{best} {_published(others[best])}" if best is not None else "–",
-                _published(published.get("SGD (lower bound)")),
-            )
-        )
-    columns = ("data set", "default preset", "the paper's settings", "SHARP there", "next there", "fine-tuning there")
-    return markdown_table(columns, rows)
 
 
 def speed(results: Results) -> str:
@@ -260,7 +227,8 @@ def load_run(results: Results) -> str:
 
 TABLES: dict[str, Callable[[Results], str]] = {
     "headline": headline,
-    "accuracy": accuracy,
+    "accuracy": paper_tables.accuracy,
+    **paper_tables.EXTRA,
     "speed": speed,
     "serving": serving,
     "reliability": reliability,
@@ -273,12 +241,14 @@ TABLES: dict[str, Callable[[Results], str]] = {
     **{f"learner-{group}": partial(learner_tables.markdown, group) for group in learner_tables.GROUPS},
 }
 """By the name of their markers."""
+OPTIONAL = frozenset(paper_tables.EXTRA)
+"""Tables of which nothing is shown until they were measured."""
 DOCUMENTS: dict[Path, tuple[str, ...]] = {
     README: ("headline",),
     BENCHMARKS: (
         *("ring-overview", "ring"),
         *(f"learner-{group}" for group in learner_tables.GROUPS),
-        *("accuracy", "speed", "serving", "reliability", "load"),
+        *("accuracy", *paper_tables.EXTRA, "speed", "serving", "reliability", "load"),
     ),
     CLUSTER: ("cluster-deaths", "cluster-figures", "cluster-simulation"),
 }
@@ -288,43 +258,11 @@ DOCUMENTS: dict[Path, tuple[str, ...]] = {
 # ---- inside -----------------------------------------------------------------------------------------------------
 
 
-def _accuracy_runs(results: Results) -> Results:
-    """Runs judged by the test set, in the paper's order of data sets; those that the paper has no figures for last."""
-    known = list(_NAMES)
-    runs = [result for result in results if "average_accuracy" in result and not result["settings"]["validate"]]
-    return sorted(runs, key=lambda run: known.index(run["settings"]["dataset"]) if run["published"] else len(known))
-
-
 def _slope(trace: dict[str, Any]) -> str:
     if trace["slope_mb"] is None:
         return "too few samples for a slope in"
     interval = trace.get("slope_interval_mb")
     return f"{trace['slope_mb']:+.2f}" + (f" ({interval[0]:+.2f} to {interval[1]:+.2f})" if interval else "")
-
-
-def _scenario(settings: dict[str, Any]) -> str:
-    words = [_NAMES.get(settings["dataset"], settings["dataset"])]
-    if settings["memory"] != "full":
-        words.append(f"{settings['memory']} memory")
-    if settings["m"] is not None:
-        words.append(f"m = {settings['m']}")
-    if settings["blurry"]:
-        words.append(f"blurry, c = {settings['blurry']['c']}, η = {settings['blurry']['eta']:g}")
-    if settings["boundaries"] not in ("explicit", "given"):
-        words.append("boundaries found")
-    if settings["fraction"] != 1.0:
-        words.append(f"{settings['fraction']:g} of the examples")
-    return ", ".join([*words, *(f"{key} = {value}" for key, value in settings["set"].items())])
-
-
-def _measured(run: dict[str, Any]) -> str:
-    """Average accuracy in %, with its deviation over seeds."""
-    mean, std, seeds = run["average_accuracy"], run["std"]["average_accuracy"], len(run["seeds"])
-    return f"**{100 * mean:.1f}** ± {100 * std:.1f} ({seeds} seed{'s' if seeds > 1 else ''})"
-
-
-def _published(figure: dict[str, float] | None) -> str:
-    return "–" if figure is None else f"{figure['mean']:.1f} ± {figure['std']:.1f}"
 
 
 def _range(ratios: Iterable[float]) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.reporting import comparison_charts as charts
+from benchmarks.reporting.data_names import name_of, place_of
+from benchmarks.reporting.machine import describe
 from benchmarks.reporting.markdown import Row, markdown_table
 
 Record = dict[str, Any]
@@ -19,13 +21,6 @@ COLUMNS = (
     "kept", "raw", "no boundaries", "no class count", "forgets a class", "exact resume",
 )  # fmt: skip
 
-_NAMES = {
-    "mnist": "MNIST",
-    "fashion-mnist": "Fashion-MNIST",
-    "cifar10": "CIFAR10",
-    "cifar100": "CIFAR100",
-    "banking77": "Banking77 embeddings",
-}
 _PICTURED = "mnist"
 """The ring that the README shows."""
 OUTDATED = "†"
@@ -101,11 +96,11 @@ def overview(results: Sequence[dict[str, Any]]) -> str:
             text = _percent(record, "accuracy")
             text += f" ({record['fraction']:g})" if record["fraction"] < 1.0 else ""
             bold = record["name"] in ahead or record["name"] == best
-            cells.setdefault(record["title"], {})[ring["ring"]] = f"**{text}**" if bold else text
+            cells.setdefault(record["title"], {})[_name(ring)] = f"**{text}**" if bold else text
             ranks.setdefault(record["title"], []).append(record["mean"]["accuracy"] - level)
     order = sorted(cells, key=lambda title: -sum(ranks[title]) / len(ranks[title]))
-    columns = ["", *(_NAMES.get(ring["ring"], ring["ring"]) for ring in rings)]
-    table = markdown_table(columns, [(title, *(cells[title].get(r["ring"], "–") for r in rings)) for title in order])
+    columns = ["", *map(_name, rings)]
+    table = markdown_table(columns, [(title, *(cells[title].get(c, "–") for c in columns[1:])) for title in order])
     return f"{table}\n\n{OUTDATED_NOTE}" if any(title.endswith(OUTDATED) for title in order) else table
 
 
@@ -124,14 +119,39 @@ def details(results: Sequence[dict[str, Any]]) -> str:
         ending = f"\n\nNot in this ring: {absent}." if absent else ""
         if any(record["title"].endswith(OUTDATED) for record in records):
             ending = f"\n\n{OUTDATED_NOTE}{ending}"
+        elsewhere = on_other_machines(records, ring["machine"])
+        ending += f"\n\n{elsewhere}" if elsewhere else ""
         parts.append(f"{_title(ring)}\n\n{markdown_table(COLUMNS, rows)}{ending}")
     return "\n\n".join(parts)
 
 
 def picture(results: Sequence[dict[str, Any]]) -> str | None:
     """The README's picture, or nothing where its ring was not run."""
-    found = [ring for ring in _rings(results) if ring["ring"] == _PICTURED]
+    found = [ring for ring in _rings(results) if _name(ring) == name_of(_PICTURED)]
     return charts.standalone(episodes_chart(found[0]["contestants"])) if found else None
+
+
+def on_other_machines(records: Sequence[Record], machine: dict[str, Any]) -> str:
+    """Who ran on another machine than the one the result was written on, so that seconds are not comparable."""
+    return _differing(records, "machine", describe(machine), "Run on another machine")
+
+
+def at_other_commits(records: Sequence[Record], commit: str | None) -> str:
+    """Who ran with other code than the one the result was written with."""
+    return _differing(records, "commit", commit or "", "Run at another commit")
+
+
+def _differing(records: Sequence[Record], fact: str, usual: str, words: str) -> str:
+    """Contestants by a fact of their runs that is not the usual one; earlier runs do not say."""
+    others: dict[str, list[str]] = {}
+    for record in records:
+        for found in sorted({run.get(fact, "") for run in record.get("runs", ())} - {"", usual}):
+            others.setdefault(found, []).append(record["title"])
+    return f"{words}: {'; '.join(f'{who} ({what})' for what, who in _joined(others))}." if others else ""
+
+
+def _joined(others: dict[str, list[str]]) -> list[tuple[str, str]]:
+    return [(what, ", ".join(who)) for what, who in others.items()]
 
 
 def size(count: float) -> str:
@@ -155,14 +175,14 @@ def seconds(value: float) -> str:
 
 
 def _rings(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rings judged by the test set, in the order data sets are usually told; blurry ones after the plain."""
-    known = list(_NAMES)
+    """Rings judged by the test set, in the usual order of data sets; blurry and pretrained ones after the plain."""
     found = [result for result in results if "ring" in result and result["data"]["judged_by"] == "the test set"]
     return sorted(
         found,
         key=lambda ring: (
-            known.index(ring["ring"]) if ring["ring"] in known else len(known),
+            place_of(ring["ring"]),
             bool(ring["settings"]["blurry"]),
+            bool(ring["settings"].get("pretrained")),
         ),
     )
 
@@ -181,8 +201,16 @@ def _title(ring: dict[str, Any]) -> str:
     if blurry:
         kind = f"blurry, c = {blurry['c']}, η = {blurry['eta']:g}"
     many = f"{min(seeds)} to {max(seeds)} seeds" if len(seeds) > 1 else f"{min(seeds)} seed{'s' * (min(seeds) > 1)}"
-    name, memory = _NAMES.get(ring["ring"], ring["ring"]), f"{settings['memory']:,}"
-    return f"**{name}**, {kind}, {many}; those that replay examples may keep {memory}."
+    return f"**{_name(ring)}**, {kind}, {many}; those that replay examples may keep {settings['memory']:,}."
+
+
+def _name(ring: dict[str, Any]) -> str:
+    """Of the data, and what else tells a ring from the others."""
+    blurry, pretrained = ring["settings"]["blurry"], ring["settings"].get("pretrained")
+    words = [name_of(ring["ring"])]
+    words += [f"blurry {blurry['c']}, {blurry['eta']:g}"] if blurry else []
+    words += [f"G pretrained on {name_of(pretrained['source'])}"] if pretrained else []
+    return ", ".join(words)
 
 
 def _percent(record: Record, name: str) -> str:

@@ -32,6 +32,7 @@ def ring(dataset: str, *records: dict[str, Any]) -> dict[str, Any]:
         "settings": {"blurry": None, "classes_per_episode": 2, "order": "label", "memory": 50},
         "data": {"judged_by": "the test set", "classes": 10},
         "published": {"DER": {"mean": 82.7, "std": 2.7}},
+        "machine": {"cpu": "AMD", "cores": 2, "threads": 1, "system": "Linux"},
         "contestants": list(records),
         "absent": {"BIR": "not run"},
     }
@@ -61,6 +62,25 @@ def test_rings_that_were_judged_by_validation_data_are_not_quoted() -> None:
     trial = ring("mnist", OURS)
     trial["data"]["judged_by"] = "validation examples"
     assert ring_tables.overview([trial]) == "" and ring_tables.picture([trial]) is None
+
+
+def test_rings_of_one_data_set_have_columns_of_their_own_and_the_picture_is_the_plain_ones() -> None:
+    plain, behind = ring("mnist", OURS), ring("mnist", record("sharp", 0.7, kind="ours"))
+    behind["settings"]["pretrained"] = {"source": "cifar10", "digest": "12"}
+    lines = ring_tables.overview([behind, plain]).splitlines()
+    assert lines[0] == "|  | MNIST | MNIST, G pretrained on CIFAR10 |"
+    assert lines[2] == "| Sharp | **90.0** | **70.0** |"
+    assert "**MNIST, G pretrained on CIFAR10**, 2 of 10 classes" in ring_tables.details([behind])
+    assert ring_tables.picture([behind]) is None and "Sharp 90.0" in str(ring_tables.picture([behind, plain]))
+
+
+def test_who_ran_on_another_machine_or_commit_is_named_and_who_does_not_say_is_not() -> None:
+    here = "AMD, 2 cores, torch on 1 of them, Linux"
+    away = record("der", 0.8, runs=[{"machine": "Intel", "commit": "b"}, {"machine": here, "commit": "a"}])
+    found = ring("mnist", away, record("er", 0.7, runs=[{"seed": 0}]), record("sharp", 0.9, runs=[{"machine": here}]))
+    assert ring_tables.details([found]).endswith("Run on another machine: Der (Intel).")
+    assert ring_tables.at_other_commits(found["contestants"], "a") == "Run at another commit: Der (b)."
+    assert ring_tables.on_other_machines([record("er", 0.7)], found["machine"]) == ""
 
 
 def test_rings_stand_in_the_usual_order() -> None:
