@@ -10,7 +10,7 @@ import typer
 
 from benchmarks.paper.options import parse_blurry, parse_seeds
 from benchmarks.reporting.runner import ProgressBar, entry_point, execute, new_app
-from benchmarks.ring.options import RingOptions
+from benchmarks.ring.options import PRETRAINED_EPOCHS, RingOptions
 from benchmarks.ring.result import RingResult
 from benchmarks.ring.run import run
 from benchmarks.ring.tables import ring_tables
@@ -39,6 +39,13 @@ def command(
         int | None, typer.Option(help="Examples that rivals may keep; else the paper's budget, or 20 per class.")
     ] = None,
     validate: Annotated[bool, typer.Option("--validate", help="Judge by part of the training set.")] = False,
+    pretrained: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATASET|FILE", help="Give those that freeze layers such as learned this data set: mnist, cifar10 …"
+        ),
+    ] = None,
+    pretrained_epochs: Annotated[int, typer.Option(help="Passes over that data set.")] = PRETRAINED_EPOCHS,
     again: Annotated[
         bool, typer.Option("--again", help="Run the chosen ones again, also if they are finished.")
     ] = False,
@@ -68,6 +75,8 @@ def command(
             classes_per_episode=classes_per_episode,
             memory=memory,
             validate=validate,
+            pretrained=pretrained,
+            pretrained_epochs=pretrained_epochs,
             threads=threads,
             ring_python=ring_python,
             launcher=shlex.split(launcher),

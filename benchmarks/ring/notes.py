@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.reporting.ring_tables import OUTDATED_NOTE, ahead_of_ours
+from benchmarks.reporting.ring_tables import OUTDATED_NOTE, ahead_of_ours, on_other_machines
+from benchmarks.ring.options import RAW_EXAMPLES, RAW_PER_CLASS, STANDS_FOR
 from benchmarks.ring.result import RingResult
 
 COLUMNS = (
@@ -30,6 +31,33 @@ _WHY = {
 }
 
 
+_NOT_PRETRAINED = (
+    "Deep SLDA, FeCAM, REMIND and BIR ask for pretrained layers; there are none here, so they are trained on the "
+    "first episode and then frozen (BIR on grey images learns all its layers, as its paper does there). On vectors "
+    "these four see the vectors themselves."
+)
+_PRETRAINED = (
+    "All have layers of one network that was pretrained with the contrastive loss, frozen: ours and REMIND those "
+    "before the paper's cut, BIR all convolutions, Deep SLDA, FeCAM and random projections all but the output layer. "
+    "Who freezes none is not here. Where few images stand in for a large data set, REMIND and the paper's preset train "
+    "as many steps as they would there."
+)
+
+
+def _budget(result: RingResult) -> str:
+    dataset, memory = result.settings["dataset"], result.settings["memory"]
+    if result.settings.get("pretrained"):
+        dataset = STANDS_FOR.get(dataset, dataset)
+    if RAW_EXAMPLES.get(dataset) == memory:
+        return (
+            ": the paper's budget, as many bytes as SHARP's short-term memory. As in the paper, labels, logits and LTM "
+            "do not count against it."
+        )
+    if memory == RAW_PER_CLASS * result.data["classes"]:
+        return ": twenty per class, as iCaRL's paper has it; the paper has no budget for this data."
+    return ", as asked for."
+
+
 def remarks(result: RingResult) -> list[str]:
     """What makes figures of this ring incomparable, on top of the page."""
     found = [OUTDATED_NOTE] if any(standing.outdated for standing in result.standings) else []
@@ -40,27 +68,22 @@ def remarks(result: RingResult) -> list[str]:
         found.append(f"Learned from {shares} of the training set only: {', '.join(who)}.")
     if result.data["judged_by"] != "the test set":
         found.append("Judged by examples split off from the training set.")
-    lead = ahead_of_ours([standing.to_dict() for standing in result.standings])
+    records = [standing.to_dict() for standing in result.standings]
+    found.append(on_other_machines(records, result.machine))
+    lead = ahead_of_ours(records)
     if lead:
         found.append("Ahead of ours without raw data: " + ", ".join(record["title"] for record in lead) + ".")
-    return found
+    return [remark for remark in found if remark]
 
 
 def explanations(result: RingResult) -> list[str]:
     """How it was compared, and the rows that lie far from the paper's."""
-    memory = result.settings["memory"]
+    memory, pretrained = result.settings["memory"], result.settings.get("pretrained")
     found = [
-        f"Everyone gets the same episodes in the same order. Those that replay examples may keep {memory:,}: "
-        + (
-            "the paper's budget, as many bytes as SHARP's short-term memory. As in the paper, labels, logits and LTM "
-            "do not count against it."
-            if result.published
-            else "twenty per class, as iCaRL's paper has it; the paper has no budget for this data."
-        ),
+        f"Everyone gets the same episodes in the same order. Those that replay examples may keep {memory:,}"
+        f"{_budget(result)}",
         "Networks have the paper's shape, dense, with one output per class, and the paper's settings of its comparison "
-        "(its supplement, table 5). Deep SLDA, FeCAM, REMIND and BIR ask for pretrained layers; there are none here, "
-        "so they are trained on the first episode and then frozen (BIR on grey images learns all its layers, as its "
-        "paper does there). On vectors these four see the vectors themselves.",
+        f"(its supplement, {'table 4' if pretrained else 'table 5'}). {_PRETRAINED if pretrained else _NOT_PRETRAINED}",
         "Of images our learner keeps activations and features, no pixels. Of vectors its short-term and episodic "
         "memory hold some of the vectors, packed, and they are counted as raw.",
     ]

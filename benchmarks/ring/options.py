@@ -11,6 +11,7 @@ from benchmarks.datasets import DATASETS
 from benchmarks.errors import require
 from benchmarks.paper import scenario
 from benchmarks.paper.scenario import Blurry, Sequence_
+from sharp_engine import PRESETS
 
 Order = Literal["label", "random"]
 
@@ -23,6 +24,10 @@ OWN_DATA = ("folder", "vectors")
 
 RAW_EXAMPLES = {"mnist": 50, "fashion-mnist": 50, "emnist-letters": 50, "cifar10": 534, "cifar100": 1334}
 """Examples that may be kept as they came: the paper's budgets, in bytes equal to SHARP's short-term memory."""
+STANDS_FOR = {"letters": "emnist-letters"}
+"""Whose settings of the paper's comparison with pretrained layers another data set takes, which the paper lacks."""
+PRETRAINED_EPOCHS = 10
+"""The engine's own; the paper names none."""
 RAW_PER_CLASS = 20
 """The same for data that the paper does not have: what iCaRL's paper gives a class."""
 
@@ -48,6 +53,10 @@ class RingOptions:
     """Examples to keep; absent: the paper's budget, or twenty per class."""
     validate: bool = False
     """Judge by examples split off from the training set; the test set is not read."""
+    pretrained: str | None = None
+    """What layers are pretrained on: a data set below the same folder, or a file of `sharp_engine.pretrain`."""
+    pretrained_epochs: int = PRETRAINED_EPOCHS
+    """Passes over that data set."""
     threads: int = 1
     ring_python: Path | None = None
     """The interpreter of the rivals' environment."""
@@ -65,9 +74,25 @@ class RingOptions:
             value = getattr(self, name)
             require(value is None or 0.0 < value <= 1.0, name, value, "in (0, 1]")
         require(self.order in (None, "label", "random"), "order", self.order, "label or random")
-        for name in ("classes_per_episode", "memory", "threads"):
+        for name in ("classes_per_episode", "memory", "threads", "pretrained_epochs"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "at least 1")
+
+        if self.pretrained is not None:
+            sources = tuple(name for name in DATASETS if name in PRESETS)
+            known = self.pretrained in sources or Path(self.pretrained).is_file()
+            require(known, "pretrained", self.pretrained, f"a file, or one of {', '.join(sources)}")
+            require(self.pretrained != self.dataset, "pretrained", self.pretrained, "other data than the ring's own")
+
+    @property
+    def pretrained_here(self) -> bool:
+        """Whether layers are pretrained on a data set, and no file is brought."""
+        return self.pretrained in PRESETS
+
+    @property
+    def settings_of(self) -> str:
+        """The data set whose settings of the paper apply."""
+        return STANDS_FOR.get(self.dataset, self.dataset) if self.pretrained else self.dataset
 
     @property
     def slug(self) -> str:
@@ -77,6 +102,7 @@ class RingOptions:
         words += [f"{self.order}-order"] if self.order else []
         words += [f"{self.classes_per_episode}-classes"] if self.classes_per_episode else []
         words += [f"memory-{self.memory}"] if self.memory else []
+        words += [f"pretrained-{Path(self.pretrained).stem}"] if self.pretrained else []
         words += ["validation"] if self.validate else []
         return "-".join(words)
 
@@ -95,7 +121,7 @@ class RingOptions:
 
     def memory_for(self, classes: int) -> int:
         """Examples to keep."""
-        return self.memory or RAW_EXAMPLES.get(self.dataset, RAW_PER_CLASS * classes)
+        return self.memory or RAW_EXAMPLES.get(self.settings_of, RAW_PER_CLASS * classes)
 
     def to_dict(self) -> dict[str, Any]:
         """What figures depend on, as plain JSON values."""

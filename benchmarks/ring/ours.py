@@ -10,9 +10,17 @@ import numpy as np
 import safetensors.numpy
 
 from benchmarks.paper.options import PaperOptions
+from benchmarks.ring.options import STANDS_FOR
 from benchmarks.ring.protocol import Inputs, Ints
 from benchmarks.ring.rivals.contestant import Kept, Setup
+from benchmarks.ring.rivals.networks import CHANNEL_SCALES
+from benchmarks.ring.rivals.settings import LEAST_STEPS
 from sharp_engine import Learner, LearnerConfig, Progress, preset
+
+PRETRAINED_ROWS: dict[str, dict[str, Any]] = {
+    "emnist-letters": {"training.tau_min": 0.4, "training.temperature": 0.05, "training.batch_size": 512}
+}
+"""Where the paper's settings behind a pretrained G are others than without (its supplement, tables 3 and 4)."""
 
 
 class Ours:
@@ -28,7 +36,16 @@ class Ours:
 
     def config(self) -> LearnerConfig:
         """The engine's settings."""
-        return preset(self.preset).with_options({"seed": self.setup.seed, "stream.blurry": self.setup.blurry})
+        config = preset(self.preset).with_options({"seed": self.setup.seed, "stream.blurry": self.setup.blurry})
+        return self.with_pretrained(config)
+
+    def with_pretrained(self, config: LearnerConfig) -> LearnerConfig:
+        """Behind a pretrained G, where there is one: it learned from normalised images."""
+        if not self.setup.pretrained:
+            return config
+        mean, std = CHANNEL_SCALES.get(self.setup.dataset, ((), ()))
+        changes = {"pretrained": self.setup.pretrained, "mean": mean, "std": std}
+        return config.with_options({f"architecture.{name}": value for name, value in changes.items()})
 
     def learn(self, x: Inputs, y: Ints) -> None:
         """One episode."""
@@ -90,6 +107,13 @@ class PaperPreset(Ours):
     preset = "paper"
 
     def config(self) -> LearnerConfig:
-        """As `sharp benchmark paper` has it."""
-        options = PaperOptions(self.setup.dataset, Path(), seeds=(self.setup.seed,))
-        return options.learner_config(self.setup.seed).with_options({"stream.blurry": self.setup.blurry})
+        """As `sharp benchmark paper` has it; behind a pretrained G by the paper's rows for that."""
+        dataset = self.setup.dataset
+        if self.setup.pretrained:
+            dataset = STANDS_FOR.get(dataset, dataset)
+        options = PaperOptions(dataset, Path(), seeds=(self.setup.seed,))
+        config = options.learner_config(self.setup.seed).with_options({"stream.blurry": self.setup.blurry})
+        if not self.setup.pretrained:
+            return config
+        least = {"training.min_steps": LEAST_STEPS.get(self.setup.dataset, config.training.min_steps)}
+        return self.with_pretrained(config.with_options({**PRETRAINED_ROWS.get(dataset, {}), **least}))

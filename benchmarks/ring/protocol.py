@@ -42,6 +42,8 @@ class Task:
     """Path of the stream."""
     outcome: str
     """Path to write the outcome to; the answers lie beside it."""
+    pretrained: str = ""
+    """Path of the weights of pretrained layers, for those who freeze layers; empty: there are none."""
 
     def write(self, path: Path) -> None:
         """As a file of JSON."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from benchmarks.reporting import comparison_charts as charts
 from benchmarks.reporting.charts import STYLE
@@ -18,6 +19,7 @@ from benchmarks.reporting.ring_tables import (
     COLUMNS,
     Record,
     ahead_of_ours,
+    at_other_commits,
     episodes_chart,
     kind_of,
     row,
@@ -53,7 +55,7 @@ def page(result: RingResult) -> str:
     )
     return _PAGE.substitute(
         style=STYLE,
-        title=escape(f"The ring on {settings['dataset']}"),
+        title=escape(heading(settings)),
         subtitle=escape(f"{subtitle} · judged by {result.data['judged_by']}"),
         figures=_headline(records),
         remarks="".join(f'<p class="remark">{escape(remark)}</p>' for remark in notes.remarks(result)),
@@ -68,8 +70,16 @@ def page(result: RingResult) -> str:
         settings=_settings(result),
         footer=escape(
             f"{describe(result.machine)} · {' · '.join(f'{k} {v}' for k, v in result.versions.items() if v)}"
+            f" {at_other_commits(records, result.versions['commit'])}"
         ),
     )
+
+
+def heading(settings: Mapping[str, Any]) -> str:
+    """What the ring is about."""
+    pretrained = settings.get("pretrained")
+    behind = f", G pretrained on {pretrained['source']}" if pretrained else ""
+    return f"The ring on {settings['dataset']}{behind}"
 
 
 def _bytes_chart(records: Sequence[Record]) -> str:
@@ -99,8 +109,11 @@ def _headline(records: Sequence[Record]) -> str:
     for kind, name in names.items():
         best = next((record for record in records if kind_of(record) == kind), None)
         if best is not None:
-            figures.append((name, f"{best['title']} {100 * best['mean']['accuracy']:.1f} %"))
-    return "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in figures)
+            figures.append((name, f"{100 * best['mean']['accuracy']:.1f} %", best["title"]))
+    return "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(who)}</small></dd></div>"
+        for name, value, who in figures
+    )
 
 
 def _table(result: RingResult, records: Sequence[Record]) -> str:

@@ -51,6 +51,8 @@ class Run:
     versions: dict[str, str]
     engine: str = ""
     """Of ours, a digest of the engine that learned."""
+    machine: str = ""
+    """That it ran on; empty where an earlier version did not say."""
 
     def write(self, path: Path) -> None:
         """As a file, complete or not at all."""
@@ -73,6 +75,7 @@ def judge(
     *,
     key: str,
     engine: str = "",
+    machine: str = "",
     fraction: float,
     training_examples: int,
 ) -> Run:
@@ -111,6 +114,7 @@ def judge(
         settings=outcome.settings,
         versions=outcome.versions,
         engine=engine,
+        machine=machine,
     )
 
 
@@ -178,6 +182,8 @@ class Standing:
                 {
                     "seed": run.seed,
                     "training_examples": run.training_examples,
+                    "commit": run.versions.get("commit", ""),
+                    "machine": run.machine,
                     **{name: getattr(run, name) for name in SCALARS},
                     "accuracy_after_episode": run.accuracy_after_episode,
                 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarks.errors import OptionError
+from benchmarks.ring.rivals.networks import Part
 
 Kind = Literal["paper", "user", "ours"]
 
@@ -49,8 +50,10 @@ class Entry:
     """Whether it has settings only for the paper's data sets."""
     once_per_class: bool = False
     """Whether a class may not come back."""
+    freezes: Part | None = None
+    """The part of its network that is frozen where layers are pretrained."""
 
-    def unfit(self, *, vectors: bool, known: bool, blurry: bool) -> str | None:
+    def unfit(self, *, vectors: bool, known: bool, blurry: bool, pretrained: bool = False) -> str | None:
         """Why it cannot stand in a ring, or nothing."""
         if self.images_only and vectors:
             return "it learns images"
@@ -58,6 +61,8 @@ class Entry:
             return "the paper has no settings for this data"
         if self.once_per_class and blurry:
             return "its code takes every class of an episode for a new one"
+        if pretrained and self.freezes is None:
+            return "it freezes no layers that could be pretrained"
         return None
 
 
@@ -74,6 +79,7 @@ def _paper(
     without_boundaries: bool = False,
     forgets: bool = False,
     once_per_class: bool = False,
+    freezes: Part | None = None,
 ) -> Entry:
     """A row of the paper: a network with one output per class, trained by gradients."""
     return Entry(
@@ -88,23 +94,28 @@ def _paper(
         forgets=forgets,
         published=published,
         once_per_class=once_per_class,
+        freezes=freezes,
     )
 
 
 ROSTER: tuple[Entry, ...] = (
-    Entry("sharp", "SHARP Serve, default", "ours", "benchmarks.ring.ours:Default", forgets=True),
-    Entry("sharp-network", "SHARP Serve, network alone", "ours", "benchmarks.ring.ours:NetworkAlone", forgets=True),
+    Entry("sharp", "SHARP Serve, default", "ours", "benchmarks.ring.ours:Default", forgets=True,
+          freezes="front"),
+    Entry("sharp-network", "SHARP Serve, network alone", "ours", "benchmarks.ring.ours:NetworkAlone", forgets=True,
+          freezes="front"),
     Entry(
         "sharp-paper", "SHARP Serve, the paper's preset", "ours", "benchmarks.ring.ours:PaperPreset",
         slow=True, forgets=True, published="SHARP", images_only=True, known_data_only=True,
+        freezes="front",
     ),
     Entry("means", "mean per class", "user", f"{_RIVALS}.scikit:ClassMeans", forgets=True),
     Entry("knn", "5-NN, everything kept", "user", f"{_RIVALS}.scikit:Neighbours", forgets=True),
     Entry("slda", "Deep SLDA", "user", f"{_RIVALS}.frozen_library:DeepSlda", library=True, slow=True,
-          needs_classes=True, forgets=True),
-    Entry("ridge", "random projections, ridge", "user", f"{_RIVALS}.projected_ridge:ProjectedRidge", forgets=True),
+          needs_classes=True, forgets=True, freezes="hidden"),
+    Entry("ridge", "random projections, ridge", "user", f"{_RIVALS}.projected_ridge:ProjectedRidge", forgets=True,
+          freezes="hidden"),
     Entry("fecam", "FeCAM", "user", f"{_RIVALS}.frozen_library:FeCam", library=True, slow=True,
-          without_boundaries=False, forgets=True),
+          without_boundaries=False, forgets=True, freezes="hidden"),
     Entry("sgd-classifier", "SGDClassifier.partial_fit", "user", f"{_RIVALS}.scikit:LinearInParts", needs_classes=True),
     Entry("river", "River, naive Bayes", "user", f"{_RIVALS}.stream_learning:RiverNaiveBayes", library=True),
     _paper("sgd", "SGD", "SGD (lower bound)", "library:FineTuning", without_boundaries=True),
@@ -114,8 +125,8 @@ ROSTER: tuple[Entry, ...] = (
     _paper("fdr", "FDR", "FDR", "fdr:FunctionDistance", library=False),
     _paper("agem", "A-GEM", "A-GEM", "library:AveragedGem"),
     _paper("gdumb", "GDumb", "", "library:Gdumb", without_boundaries=True, forgets=True),
-    _paper("remind", "REMIND", "", "remind:Remind", library=False, without_boundaries=True),
-    _paper("bir", "BIR", "", "brain_replay:BrainInspiredReplay", library=False),
+    _paper("remind", "REMIND", "", "remind:Remind", library=False, without_boundaries=True, freezes="front"),
+    _paper("bir", "BIR", "", "brain_replay:BrainInspiredReplay", library=False, freezes="convolutions"),
     Entry(
         "joint", "Joint", "paper", f"{_RIVALS}.library:Joint", library=True, slow=True, at_once=True,
         without_boundaries=None, needs_classes=True, published="Joint (upper bound)",

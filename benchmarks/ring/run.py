@@ -25,10 +25,11 @@ from benchmarks.datasets import Dataset
 from benchmarks.errors import BenchmarkError, OptionError
 from benchmarks.paper import published, scenario
 from benchmarks.reporting.files import write_json
-from benchmarks.reporting.machine import machine, versions
+from benchmarks.reporting.machine import describe, machine, versions
 from benchmarks.reporting.runner import ReportProgress, silently
-from benchmarks.ring import environment, roster
+from benchmarks.ring import environment, pretrained, roster
 from benchmarks.ring.options import RingOptions
+from benchmarks.ring.pretrained import Pretrained
 from benchmarks.ring.protocol import PROGRESS, Ints, Outcome, Stream, Task
 from benchmarks.ring.report import write_report
 from benchmarks.ring.result import RingResult, Run, Standing, judge
@@ -87,7 +88,7 @@ def run(
 ) -> RingResult:
     """Run what is not finished; write result and report into `output` after each contestant."""
     dataset = dataset or datasets.load(options.dataset, options.data_root, test=not options.validate)
-    ring = Ring(options, output, dataset)
+    ring = Ring(options, output, dataset, pretrained.prepare(options, dataset, output, progress))
     bouts = [bout for bout in ring.bouts(roster.chosen(options.only)) if options.again or ring.finished(bout) is None]
     ring.require_environment(bouts)
     progress("starting", 0.0, float(max(1, len(bouts))))
@@ -111,6 +112,7 @@ class Ring:
     options: RingOptions
     output: Path
     dataset: Dataset
+    pretrained: Pretrained | None = None
     failures: dict[str, str] = field(default_factory=dict)
     _truths: dict[int, Ints] = field(default_factory=dict)
 
@@ -121,8 +123,25 @@ class Ring:
 
     def unfit(self, entry: Entry) -> str | None:
         """Why a contestant cannot stand in this ring."""
-        known = bool(published.figures(self.options.dataset, "full"))
-        return entry.unfit(vectors=self.vectors, known=known, blurry=self.options.blurry is not None)
+        reason = entry.unfit(
+            vectors=self.vectors,
+            known=bool(published.figures(self.options.settings_of, "full")),
+            blurry=self.options.blurry is not None,
+            pretrained=self.pretrained is not None,
+        )
+        if reason is None and self.pretrained is not None and entry.freezes is not None:
+            return self.pretrained.lacks(entry.freezes)
+        return reason
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What every contestant's figures depend on."""
+        return {**self.options.to_dict(), **({"pretrained": self.pretrained.to_dict()} if self.pretrained else {})}
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """The one that contestants run on now."""
+        return {**machine(), "threads": self.options.threads}
 
     def bouts(self, entries: tuple[Entry, ...]) -> list[Bout]:
         """Seed by seed, so that a ring that is stopped has compared all it has."""
@@ -137,7 +156,7 @@ class Ring:
         """A contestant with a seed."""
         classes = len(self.dataset.classes)
         sequence, memory = self.options.sequence(classes, seed), self.options.memory_for(classes)
-        return Bout(entry, seed, fraction, sequence, memory, self.options.to_dict())
+        return Bout(entry, seed, fraction, sequence, memory, self.settings)
 
     def finished(self, bout: Bout) -> Run | None:
         """What is kept of a bout, if it is the same."""
@@ -170,6 +189,7 @@ class Ring:
             threads=self.options.threads,
             stream=str(stream),
             outcome=str(outcome_path),
+            pretrained=str(self.pretrained.path.resolve()) if self.pretrained else "",
         ).write(task_path)
         log = self.output / "logs" / f"{bout.name}.txt"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -188,6 +208,7 @@ class Ring:
             len(self.dataset.classes),
             key=bout.key,
             engine=bout.engine,
+            machine=describe(self.machine),
             fraction=bout.fraction,
             training_examples=examples,
         )
@@ -214,10 +235,11 @@ class Ring:
                 absent[entry.title] = reason or "not run"
         standings.sort(key=lambda standing: -(standing.mean("accuracy") or 0.0))
         test = self.dataset.test
-        compared = self.options.blurry is None and self.options.order in (None, "label")
+        plain = self.options.blurry is None and self.pretrained is None
+        compared = plain and self.options.order in (None, "label")
         figures = published.figures(self.options.dataset, "full") if compared else {}
         return RingResult(
-            settings={**self.options.to_dict(), "memory": self.options.memory_for(len(self.dataset.classes))},
+            settings={**self.settings, "memory": self.options.memory_for(len(self.dataset.classes))},
             data={
                 "source": self.dataset.source,
                 "classes": len(self.dataset.classes),
@@ -229,7 +251,7 @@ class Ring:
             standings=tuple(standings),
             absent=absent,
             versions=versions(),
-            machine={**machine(), "threads": self.options.threads},
+            machine=self.machine,
             failures=dict(self.failures),
         )
 

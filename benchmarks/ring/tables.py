@@ -11,6 +11,7 @@ from rich.text import Text
 
 from benchmarks.reporting.machine import describe
 from benchmarks.reporting.ring_tables import COLUMNS, row
+from benchmarks.ring.report import heading
 from benchmarks.ring.result import RingResult
 
 SHOWN = (
@@ -27,7 +28,7 @@ SHOWN = (
 def ring_tables(result: RingResult) -> Iterator[RenderableType]:
     """What is printed at the end of a run."""
     settings = result.settings
-    title = f"{settings['dataset']}: after all episodes, judged by {result.data['judged_by']}"
+    title = f"{heading(settings)}: after all episodes, judged by {result.data['judged_by']}"
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for name, _ in SHOWN:
         first = name == "contestant"

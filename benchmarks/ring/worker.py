@@ -62,6 +62,7 @@ def run(task: Task, stream: Stream, progress: TextIO) -> tuple[Outcome, Ints]:
         seed=task.seed,
         blurry=task.blurry,
         fraction=task.fraction,
+        pretrained=task.pretrained,
         report=report,
     )
     make = contestant(entry.code)

@@ -18,12 +18,17 @@ import pytest
 from benchmarks.datasets import load
 from benchmarks.errors import OptionError
 from benchmarks.paper.scenario import Blurry
+from benchmarks.reporting.runner import silently
 from benchmarks.ring import environment, roster
 from benchmarks.ring import run as ring_run
 from benchmarks.ring.options import RingOptions
+from benchmarks.ring.ours import PaperPreset
+from benchmarks.ring.pretrained import prepare
 from benchmarks.ring.protocol import Outcome, Stream, Task
 from benchmarks.ring.result import judge
+from benchmarks.ring.rivals.contestant import Setup
 from benchmarks.ring.run import Bout, Ring, run
+from sharp_engine import preset, pretrain
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -237,3 +242,91 @@ def test_an_interruption_ends_the_contestants_process_and_keeps_what_is_finished
         os.kill(pid, 0)
     result = run(options(learner_root, only="means,knn"), tmp_path)
     assert {standing.entry.name for standing in result.standings} == {"means", "knn"}
+
+
+# ---- pretrained layers ------------------------------------------------------------------------------------------
+
+
+def pretraining(root: Path, **values: object) -> RingOptions:
+    asked = {"dataset": "fashion-mnist", "pretrained": "mnist", "pretrained_epochs": 1, "only": "remind", **values}
+    return options(root, **asked)
+
+
+def test_what_layers_are_pretrained_on_is_part_of_the_name_and_of_the_settings(tmp_path: Path) -> None:
+    asked = pretraining(tmp_path)
+    assert asked.slug == "fashion-mnist-pretrained-mnist"
+    assert pretraining(tmp_path, dataset="letters").memory_for(26) == 50, "as EMNIST, for which they stand"
+    assert options(tmp_path, dataset="letters").memory_for(26) == 20 * 26
+    for wrong in ("digits", "fashion-mnist", "nowhere.safetensors"):
+        with pytest.raises(OptionError, match="pretrained"):
+            pretraining(tmp_path, pretrained=wrong)
+    with pytest.raises(OptionError, match="for images"):
+        run(pretraining(tmp_path, dataset="banking77"), tmp_path, dataset=load("digits", tmp_path))
+
+
+def test_layers_are_pretrained_once_and_everyone_who_freezes_layers_gets_them(
+    learner_root: Path, tmp_path: Path
+) -> None:
+    only = "sharp,means,remind"
+    result = run(pretraining(learner_root, only=only, fraction=0.08), tmp_path)
+    assert not result.failures
+    assert {standing.entry.name for standing in result.standings} == {"sharp", "remind"}
+    assert result.absent["mean per class"] == "it freezes no layers that could be pretrained"
+    assert result.absent["Deep SLDA"] == "not run" and result.published == {}
+    (made,) = tmp_path.glob("pretrained-mnist-*.safetensors")
+    described = result.settings["pretrained"]
+    assert (described["source"], described["epochs"], described["examples"]) == ("mnist", 1, 260)
+    architecture = next(s for s in result.standings if s.entry.name == "sharp").runs[0].settings["architecture"]
+    assert "pretrained conv16-pool, conv16-pool" in architecture
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "The ring on fashion-mnist, G pretrained on mnist" in page
+
+    first, runs = made.stat().st_mtime_ns, sorted((tmp_path / "runs").iterdir())
+    times = [path.stat().st_mtime_ns for path in runs]
+    run(pretraining(learner_root, only=only, fraction=0.08), tmp_path)
+    assert made.stat().st_mtime_ns == first and [path.stat().st_mtime_ns for path in runs] == times
+    by_file = run(pretraining(learner_root, pretrained=str(made), only="remind", fraction=0.08), tmp_path / "other")
+    (again,) = by_file.standings
+    assert again.runs[0].accuracy == next(s for s in result.standings if s.entry.name == "remind").runs[0].accuracy
+    assert by_file.settings["pretrained"]["digest"] == described["digest"]
+
+
+def test_a_ring_with_other_pretrained_weights_is_another_ring(learner_root: Path, tmp_path: Path) -> None:
+    dataset = load("fashion-mnist", learner_root)
+    keys = set()
+    for asked in (pretraining(learner_root), pretraining(learner_root, pretrained_epochs=2)):
+        ring = Ring(asked, tmp_path, dataset, prepare(asked, dataset, tmp_path, silently))
+        keys.add(ring.bout(roster.entry("remind"), 0, 1.0).key)
+    plain = Ring(pretraining(learner_root, pretrained=None), tmp_path, dataset)
+    keys.add(plain.bout(roster.entry("remind"), 0, 1.0).key)
+    assert len(keys) == 3 and "pretrained" not in plain.settings
+
+
+def test_who_freezes_more_than_a_file_holds_stands_aside_and_a_file_that_does_not_fit_is_refused(
+    learner_root: Path, tmp_path: Path
+) -> None:
+    dataset = load("fashion-mnist", learner_root)
+    for cut, fits in ((2, True), (1, False)):
+        path = tmp_path / f"g{cut}.safetensors"
+        config = preset("mnist").with_options({"architecture.cut": cut})
+        pretrain(dataset.train.x[:64], dataset.train.y[:64], path, config, epochs=1)
+        asked = pretraining(learner_root, pretrained=str(path))
+        if not fits:
+            with pytest.raises(OptionError, match="G has 2 layers, and 1 of them are there"):
+                prepare(asked, dataset, tmp_path, silently)
+            continue
+        ring = Ring(asked, tmp_path, dataset, prepare(asked, dataset, tmp_path, silently))
+        assert ring.unfit(roster.entry("remind")) is None and ring.unfit(roster.entry("bir")) is None
+        assert ring.unfit(roster.entry("slda")) == "it freezes 3 layers, and 2 are pretrained"
+
+
+def test_the_papers_preset_behind_a_pretrained_g_takes_the_papers_rows_for_it(
+    learner_root: Path, tmp_path: Path
+) -> None:
+    dataset, path = load("fashion-mnist", learner_root), tmp_path / "g.safetensors"
+    pretrain(dataset.train.x[:64], dataset.train.y[:64], path, preset("mnist"), epochs=1)
+    config = PaperPreset(Setup("letters", (1, 28, 28), 26, (), 50, 0, pretrained=str(path))).config()
+    training = config.training
+    assert (training.tau_min, training.temperature, training.batch_size, training.phases) == (0.4, 0.05, 512, 15)
+    assert training.min_steps == 57 and config.memory.stm_capacity == 50
+    assert config.architecture.pretrained == str(path)

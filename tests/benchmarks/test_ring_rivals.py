@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 
 from benchmarks.datasets import synthetic
 from benchmarks.ring.rivals.brain_replay import BrainInspiredReplay, ReplayModel
 from benchmarks.ring.rivals.contestant import Contestant, Setup
 from benchmarks.ring.rivals.fdr import FunctionDistance
-from benchmarks.ring.rivals.networks import Scale, build
+from benchmarks.ring.rivals.networks import (
+    Part,
+    Scale,
+    build,
+    load_pretrained,
+    pretrained_count,
+    pretrained_fit,
+    weights,
+)
 from benchmarks.ring.rivals.projected_ridge import ProjectedRidge
 from benchmarks.ring.rivals.remind import Quantizer, Remind
 from benchmarks.ring.rivals.scikit import ClassMeans, LinearInParts, Neighbours
 from benchmarks.ring.worker import resumes_exactly, seed_everything
+from sharp_engine import preset, pretrain
 
 Episodes = list[tuple[NDArray[Any], NDArray[np.int64]]]
 
@@ -170,3 +180,54 @@ def test_vectors_are_scaled_by_the_first_episode_alone() -> None:
     scale = Scale("banking77")
     assert scale(np.full((3, 2), 4.0, dtype=np.float32)).square().mean() == pytest.approx(1.0)
     assert scale(np.full((1, 2), 8.0, dtype=np.float32)).mean() == pytest.approx(2.0)
+
+
+# ---- pretrained layers ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """All layers but the output, as a ring makes them."""
+    path, found = tmp_path_factory.mktemp("pretrained") / "g.safetensors", synthetic.images(4, 20, (1, 28, 28), first=4)
+    pretrain(found.x, found.y, path, preset("mnist").with_options({"architecture.cut": 3}), epochs=2)
+    return str(path)
+
+
+def frozen_weights(contestant: Any) -> dict[str, torch.Tensor]:
+    layers = [layer for layer in (*contestant.network.front, *contestant.network.back) if hasattr(layer, "weight")]
+    return {f"{i}.{name}": p.detach().clone() for i, layer in enumerate(layers) for name, p in layer.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("make", "layers"), [(Remind, 2), (BrainInspiredReplay, 2), (lambda s: ProjectedRidge(s, 200), 3)]
+)
+def test_pretrained_layers_are_those_of_the_file_and_never_change(make: Any, layers: int, pretrained: str) -> None:
+    episodes, setup = images()
+    contestant = learned(make, episodes, replace(setup, fraction=0.2, pretrained=pretrained))
+    file, now = load_file(pretrained), frozen_weights(contestant)
+    same = [name for name in file if torch.equal(file[name], now[name])]
+    assert sorted(same) == sorted(f"{i}.{part}" for i in range(layers) for part in ("weight", "bias"))
+    assert accuracy(contestant, episodes) > 0.4
+
+
+def test_behind_pretrained_layers_bir_generates_features_by_the_papers_row(pretrained: str) -> None:
+    _, setup = images()
+    contestant = BrainInspiredReplay(replace(setup, fraction=1.0, pretrained=pretrained))
+    assert contestant.model.output.out_features == 16 * 7 * 7 and not contestant.model.binary
+    assert (contestant.paper.rate, contestant.paper.batch, contestant.updates) == (0.0001, 1024, 250)
+    assert contestant.kept().bytes == sum(a.nbytes for a in weights(contestant.model, contestant.network.front))
+
+
+def test_remind_trains_few_images_as_many_steps_as_the_data_set_they_stand_for(pretrained: str) -> None:
+    _, setup = images()
+    letters = Remind(replace(setup, dataset="letters", pretrained=pretrained))
+    assert [letters._epochs(count) for count in (200, 1000, 100_000)] == [57, 29, 3]
+    assert Remind(replace(setup, dataset="letters"))._epochs(200) == 3
+
+
+def test_pretrained_weights_of_another_shape_are_not_taken(pretrained: str) -> None:
+    network = build(Setup("folder", (1, 20, 20), 4, (), 0, 0))
+    assert pretrained_fit(network, pretrained) == 2, "the convolutions alone"
+    with pytest.raises(ValueError, match="has not the 3 layers"):
+        load_pretrained(network, pretrained, "hidden")
+    assert [pretrained_count(build(Setup("", (3, 32, 32), 4, (), 0, 0)), part) for part in get_args(Part)] == [4, 7, 8]

@@ -33,6 +33,8 @@ class Setup:
     blurry: bool = False
     fraction: float = 1.0
     """Share of the training set that comes; those who count updates, not epochs, make fewer of them."""
+    pretrained: str = ""
+    """A file with the weights of the layers that come first; those who freeze layers load them instead of training."""
     report: Callable[[float], None] = field(default=_unheard, repr=False)
     """Hears which share of an episode is learned."""
 

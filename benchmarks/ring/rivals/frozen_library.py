@@ -1,7 +1,7 @@
 """Avalanche's Deep SLDA and FeCAM: statistics over the features of a network that no longer changes.
 
-There is no pretrained network in the ring, so it is trained on the first episode and then frozen, as FeCAM's paper
-does; of vectors the features are the vectors themselves.
+Where the ring has no pretrained network, it is trained on the first episode and then frozen, as FeCAM's paper does; of
+vectors the features are the vectors themselves.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from torch import nn
 from benchmarks.ring.protocol import Inputs, Ints
 from benchmarks.ring.rivals.contestant import Kept, Setup, in_chunks
 from benchmarks.ring.rivals.library import EVAL_BATCH, Embedding, Strategy
-from benchmarks.ring.rivals.networks import weights
+from benchmarks.ring.rivals.networks import load_pretrained, weights
 
 
 class Frozen(Strategy):
-    """A network that learns from the first episode only, or no network for vectors; what follows is statistics."""
+    """A network that is pretrained or learns from the first episode only, none for vectors; then only statistics."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.begun = False
+        self.begun = bool(setup.pretrained)
+        if setup.pretrained:
+            load_pretrained(self.network, setup.pretrained, "hidden")
+            self.network.eval()
         self.embedding: nn.Module = nn.Identity() if setup.vectors else Embedding(self.network)
         self.size = setup.shape[0] if setup.vectors else self.network.features
         self.statistics = self.collect()
@@ -47,6 +50,10 @@ class Frozen(Strategy):
             self.network.eval().requires_grad_(False)
         self.begun = True
         self.update(experience)
+
+    def settings(self) -> dict[str, Any]:
+        """For the reader: a pretrained network is not trained here."""
+        return {"code": "Avalanche"} if self.setup.pretrained else super().settings()
 
     def update(self, experience: Any) -> None:
         """Take an episode's statistics in."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -51,7 +53,9 @@ class Scale:
 class Network(nn.Module):
     """front, then back, then one logit per class."""
 
-    def __init__(self, front: nn.Module, back: nn.Module, features: int, classes: int, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, front: nn.Sequential, back: nn.Sequential, features: int, classes: int, shape: tuple[int, ...]
+    ) -> None:
         super().__init__()
         self.front, self.back, self.head = front, back, nn.Linear(features, classes)
         self.features, self.shape = features, shape
@@ -94,6 +98,42 @@ def _convolutions(channels: int, layers: Iterable[tuple[int, bool]]) -> nn.Seque
         modules += [nn.MaxPool2d(2)] if pooled else []
         channels = units
     return nn.Sequential(*modules)
+
+
+Part = Literal["front", "convolutions", "hidden"]
+"""What a contestant freezes: the layers before the paper's replay cut, all convolutions, all but the output layer."""
+
+
+def pretrained_count(network: Network, part: Part) -> int:
+    """Layers of a part."""
+    layers = _hidden_layers(network)
+    if part == "front":
+        return sum(layer in set(network.front) for layer in layers)
+    return sum(part == "hidden" or isinstance(layer, nn.Conv2d) for layer in layers)
+
+
+def pretrained_fit(network: Network, path: str | Path) -> int:
+    """For how many layers, from the first, a file of `sharp_engine.pretrain` has weights of the right shape."""
+    state = safetensors.torch.load_file(path)
+    for index, layer in enumerate(_hidden_layers(network)):
+        wanted = {f"{index}.{name}": tensor.shape for name, tensor in layer.named_parameters()}
+        if any(name not in state or state[name].shape != shape for name, shape in wanted.items()):
+            return index
+    return len(_hidden_layers(network))
+
+
+def load_pretrained(network: Network, path: str | Path, part: Part) -> None:
+    """Put pretrained weights into a part and freeze it; what follows keeps its fresh weights."""
+    state, count = safetensors.torch.load_file(path), pretrained_count(network, part)
+    if pretrained_fit(network, path) < count:
+        raise ValueError(f"{path} has not the {count} layers that are to be frozen")
+    for index, layer in enumerate(_hidden_layers(network)[:count]):
+        layer.load_state_dict({name: state[f"{index}.{name}"] for name in ("weight", "bias")})
+        layer.requires_grad_(False)
+
+
+def _hidden_layers(network: Network) -> list[nn.Conv2d | nn.Linear]:
+    return [layer for layer in (*network.front, *network.back) if isinstance(layer, nn.Conv2d | nn.Linear)]
 
 
 @torch.no_grad()

@@ -1,9 +1,10 @@
-"""Random projections with ridge regression (McDonnell and others, RanPAC, 2023), without a pretrained network.
+"""Random projections with ridge regression (McDonnell and others, RanPAC, 2023), of inputs or of pretrained features.
 
-φ(x) = ReLU(xW), W random and fixed. Kept are the sums Σφφᵀ and Σφ·onehot(y); weights are the ridge solution. After each
-episode the ridge is chosen among seventeen powers of ten by a fifth of the episode, as its authors' code does, but with
-the sums of earlier episodes beside the other four fifths. 5,000
-projections: its paper's 10,000 keep four times as many bytes, 400 MB, and take eight times as long to solve.
+φ(x) = ReLU(xW), W random and fixed; x is what a pretrained network gives before its output layer, where there is one.
+Kept are the sums Σφφᵀ and Σφ·onehot(y); weights are the ridge solution. After each episode the ridge is chosen among
+seventeen powers of ten by a fifth of the episode, as its authors' code does, but with the sums of earlier episodes
+beside the other four fifths. 5,000 projections: its paper's 10,000 keep four times as many bytes, 400 MB, and take
+eight times as long to solve.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.ring.protocol import Inputs, Ints
 from benchmarks.ring.rivals.contestant import Kept, Setup, in_chunks
-from benchmarks.ring.rivals.networks import Scale
+from benchmarks.ring.rivals.networks import Network, Scale, build, load_pretrained, weights
 
 PROJECTIONS = 5000
 RIDGES = tuple(10.0**power for power in range(-8, 9))
@@ -33,7 +34,12 @@ class ProjectedRidge:
         self.setup = setup
         self.scale = Scale(setup.dataset)
         self.random = np.random.default_rng((setup.seed, 12))
+        self.network: Network | None = None
         size = int(np.prod(setup.shape))
+        if setup.pretrained:
+            self.network = build(setup)
+            load_pretrained(self.network, setup.pretrained, "hidden")
+            size = self.network.features
         self.matrix = self.random.standard_normal((size, projections)).astype(np.float32)
         self.gram = np.zeros((projections, projections), dtype=np.float32)
         self.sums = np.zeros((projections, 0), dtype=np.float32)
@@ -61,14 +67,19 @@ class ProjectedRidge:
 
     def kept(self) -> Kept:
         """Sums and weights; the projections follow from the seed."""
-        return Kept([self.gram, self.sums, self.weights])
+        before = [] if self.network is None else weights(self.network.front, self.network.back)
+        return Kept([self.gram, self.sums, self.weights, *before])
 
     def settings(self) -> dict[str, Any]:
         """For the reader."""
         return {"code": "written from its paper", "projections": self.gram.shape[0], "ridge in the end": self.ridge}
 
     def _features(self, x: Inputs) -> Floats:
-        values = self.scale(x).flatten(1).numpy() @ self.matrix
+        inputs = self.scale(x)
+        if self.network is not None:
+            with torch.no_grad():
+                inputs = torch.cat([self.network.embed(part) for part in inputs.split(512)])
+        values = inputs.flatten(1).numpy() @ self.matrix
         return np.maximum(values, 0.0, out=values)
 
     def _take(self, x: Inputs, y: Ints) -> None:

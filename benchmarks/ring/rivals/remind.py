@@ -1,14 +1,15 @@
 """REMIND (Hayes and others, 2020) in batches, as the paper adapts it: replay of product-quantised activations.
 
-G is frozen after the first episode, as after the base initialisation of its paper; F goes on. What is kept are codes:
-the channels at each position of G's output are cut into pieces, and each piece is the number of the nearest of 256 code
-words, found by k-means on the first episode. With every batch as many codes are replayed, uniformly over the classes
-seen. A full memory drops a random example of the class that has most. No mixup and no augmentation, as in the paper's
-comparison. Vectors have no G: their codes stand for the vectors themselves.
+G is pretrained, or learns from the first episode as in the base initialisation of its paper, and is frozen; F goes on.
+What is kept are codes: the channels at each position of G's output are cut into pieces, and each piece is the number of
+the nearest of 256 code words, found by k-means on the first episode. With every batch as many codes are replayed,
+uniformly over the classes seen. A full memory drops a random example of the class that has most. No mixup and no
+augmentation, as in the paper's comparison. Vectors have no G: their codes stand for the vectors themselves.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +22,8 @@ from torch import Tensor, nn
 
 from benchmarks.ring.protocol import Inputs, Ints
 from benchmarks.ring.rivals.contestant import Kept, Setup
-from benchmarks.ring.rivals.networks import Scale, build, weights
-from benchmarks.ring.rivals.settings import MOMENTUM, training
+from benchmarks.ring.rivals.networks import Scale, build, load_pretrained, weights
+from benchmarks.ring.rivals.settings import LEAST_STEPS, MOMENTUM, training
 
 WORDS = 256
 """Code words of each piece: a byte."""
@@ -75,6 +76,8 @@ class Remind:
         self.setup = setup
         self.scale = Scale(setup.dataset)
         self.network = build(setup)
+        if setup.pretrained:
+            load_pretrained(self.network, setup.pretrained, "front")
         self.trained = training("remind", setup.dataset, setup.shape)
         self.frozen: nn.Module = nn.Identity() if setup.vectors else self.network.front
         behind = [self.network.front] if setup.vectors else []
@@ -87,20 +90,21 @@ class Remind:
         self.labels: Ints = np.empty(0, dtype=np.int64)
 
     def learn(self, x: Inputs, y: Ints) -> None:
-        """The first episode trains everything; later ones train F, with replay."""
+        """The first episode trains everything that is not pretrained; later ones train F, with replay."""
         inputs, labels = self.scale(x), torch.from_numpy(y.copy())
         if self.quantizer is None:
             self._initialise(inputs, labels)
         optimizer = self._optimizer(self.plastic)
         old = len(self.codes)
-        for epoch in range(self.trained.epochs):
+        epochs = self._epochs(len(labels))
+        for epoch in range(epochs):
             for index in torch.randperm(len(labels)).split(self.trained.batch):
                 activations, truth = self._frozen(inputs[index]), labels[index]
                 if old:
                     replayed, replayed_truth = self._replay(len(index), old)
                     activations, truth = torch.cat([activations, replayed]), torch.cat([truth, replayed_truth])
                 _step(self.plastic, optimizer, activations, truth)
-            self.setup.report((epoch + 1) / self.trained.epochs)
+            self.setup.report((epoch + 1) / epochs)
         self._store(inputs, y)
 
     def predict(self, x: Inputs) -> Ints:
@@ -118,7 +122,9 @@ class Remind:
 
     def settings(self) -> dict[str, Any]:
         """For the reader."""
-        return {"code": "written from its paper", **self.trained.to_dict(), "values per code": PIECE}
+        least = LEAST_STEPS.get(self.setup.dataset) if self.setup.pretrained else None
+        steps = {} if least is None else {"steps per episode": f"at least {least}"}
+        return {"code": "written from its paper", **self.trained.to_dict(), **steps, "values per code": PIECE}
 
     @property
     def capacity(self) -> int:
@@ -127,8 +133,8 @@ class Remind:
         return max(1, self.setup.memory * per_raw // max(1, int(np.prod(self.held)) // PIECE))
 
     def _initialise(self, inputs: Tensor, labels: Tensor) -> None:
-        """Train the whole network on the first episode, freeze G, and find code words for what it gives."""
-        if not self.setup.vectors:
+        """Train the network on the first episode unless G is pretrained, freeze G, find code words for its answers."""
+        if not self.setup.vectors and not self.setup.pretrained:
             optimizer = self._optimizer(self.network)
             base = training("icarl", self.setup.dataset, self.setup.shape)
             for _ in range(base.epochs):
@@ -138,6 +144,10 @@ class Remind:
         activations = self._frozen(inputs[torch.randperm(len(inputs))[:2000]])
         self.held = tuple(activations.shape[1:])
         self.quantizer = Quantizer.fit(_rows(activations), PIECE, self.setup.seed)
+
+    def _epochs(self, examples: int) -> int:
+        least = LEAST_STEPS.get(self.setup.dataset, 0) if self.setup.pretrained else 0
+        return max(self.trained.epochs, math.ceil(least / math.ceil(examples / self.trained.batch)))
 
     def _optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
         chosen = [parameter for parameter in module.parameters() if parameter.requires_grad]

@@ -77,6 +77,10 @@ _PAPER = {
 _REMIND = {"grey": Training(0.01, 512, 3), "colour": Training(0.001, 64, 25), "vectors": Training(0.01, 64, 25)}
 """The paper's rows of its comparison with pretrained layers: EMNIST and CIFAR100."""
 
+LEAST_STEPS = {"letters": 57}
+"""Steps on each episode, at least, where few images stand in for a large data set behind pretrained layers: as many as
+the paper's 3 epochs in batches of 512 are with EMNIST's 9,600 images per episode."""
+
 _LIKE = {"sgd": "er", **dict.fromkeys(("joint", "slda", "fecam", "gdumb"), "icarl")}
 """Whose row those take that the table has no row for."""
 
