@@ -215,7 +215,9 @@ def test_behind_pretrained_layers_bir_generates_features_by_the_papers_row(pretr
     contestant = BrainInspiredReplay(replace(setup, fraction=1.0, pretrained=pretrained))
     assert contestant.model.output.out_features == 16 * 7 * 7 and not contestant.model.binary
     assert (contestant.paper.rate, contestant.paper.batch, contestant.updates) == (0.0001, 1024, 250)
-    assert contestant.kept().bytes == sum(a.nbytes for a in weights(contestant.model, contestant.network.front))
+    assert contestant.network is not None
+    sizes = [array.nbytes for array in weights(contestant.model, contestant.network.front)]
+    assert contestant.kept().bytes == sum(sizes)
 
 
 def test_remind_trains_few_images_as_many_steps_as_the_data_set_they_stand_for(pretrained: str) -> None:
