@@ -123,7 +123,7 @@ class Scale:
     def of(cls, shares: Sequence[float], top: float | None = None) -> Scale:
         """For what is to be compared."""
         best = max(shares, default=1.0)
-        above = min((mark / 100 for mark in _MARKS if mark / 100 >= best), default=1.0)
+        above = min((mark / 100 for mark in _MARKS if mark and mark / 100 >= best), default=1.0)
         return cls(top or above, max(0.02, 4.0 * (1.0 - best) ** 2))
 
     def y(self, share: float) -> float:

@@ -105,6 +105,30 @@ def test_names_beside_lines_never_overlap(heights: list[float]) -> None:
     assert places[0] > 0 and places[-1] < comparison_charts.HEIGHT
 
 
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20))
+def test_a_scale_keeps_the_order_of_shares_and_stays_inside(shares: list[float]) -> None:
+    scale = comparison_charts.Scale.of(shares)
+    heights = [scale.y(share) for share in sorted(shares)]
+    assert heights == sorted(heights, reverse=True)
+    assert 0 < heights[-1] and heights[0] < comparison_charts.HEIGHT
+
+
+def test_a_scale_is_wide_where_the_best_are_good_and_nearly_even_where_nobody_is() -> None:
+    good, poor = comparison_charts.Scale.of([0.99, 0.2], top=1.0), comparison_charts.Scale.of([0.4, 0.2], top=0.4)
+    assert good.y(0.98) - good.y(0.99) > 3 * (good.y(0.49) - good.y(0.5))
+    assert poor.y(0.3) - poor.y(0.4) < 1.4 * (poor.y(0.0) - poor.y(0.1))
+
+
+def test_a_name_stands_as_near_to_its_dot_as_there_is_room() -> None:
+    free = comparison_charts._room(60.0, 300.0, 200.0, 700.0, [])
+    assert free is not None and free.anchor == "start" and free.leader(300.0, 200.0) == ""
+    right = comparison_charts._room(60.0, 690.0, 200.0, 700.0, [])
+    assert right is not None and right.anchor == "end"
+    crowd = [(200.0, 400.0, 150.0, 250.0)]
+    assert comparison_charts._room(60.0, 300.0, 200.0, 700.0, crowd) is not None
+    assert comparison_charts._room(60.0, 300.0, 200.0, 700.0, [(0.0, 720.0, 0.0, 460.0)]) is None
+
+
 @pytest.mark.parametrize("count", [1, 5, 40])
 def test_a_plane_shows_every_dot_and_names_only_where_there_is_room(count: int) -> None:
     dots = [Dot(f"rival {i}", 10.0**i if count < 10 else 5.0, 0.5, "plain", "") for i in range(count)]
