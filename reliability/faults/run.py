@@ -89,7 +89,7 @@ def _through(name: str, scenario: Scenario, seconds: float, folder: Path) -> Out
         settings |= certificates.settings
     tls = None if certificates is None else certificates.tls
     shim = Shim(folder / "shim", folder / "data")
-    server = ServerProcess(folder, settings, environment={**ONE_THREAD, **shim.environment})
+    server = ServerProcess(folder, settings, environment={**ONE_THREAD, **(shim.environment if scenario.shim else {})})
     with server:
         server.start()
         _teach(server, tls)

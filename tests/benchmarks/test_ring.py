@@ -9,8 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import pytest
@@ -19,7 +22,7 @@ from benchmarks.datasets import load
 from benchmarks.errors import OptionError
 from benchmarks.paper.scenario import Blurry
 from benchmarks.reporting.runner import silently
-from benchmarks.ring import environment, roster
+from benchmarks.ring import environment, roster, worker
 from benchmarks.ring import run as ring_run
 from benchmarks.ring.options import RingOptions
 from benchmarks.ring.ours import PaperPreset
@@ -149,6 +152,22 @@ def test_tasks_streams_and_outcomes_survive_their_files(tmp_path: Path) -> None:
 # ---- running ----------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contestants without processes of their own, which take seconds to start: one test has real ones."""
+
+    def fight(ring: Ring, bout: Bout, path: Path, errors: TextIO) -> Iterator[float]:
+        task = Task.read(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found, answers = worker.run(task, Stream.read(Path(task.stream)), errors)
+        found.write(Path(task.outcome), answers)
+        yield 1.0
+
+    monkeypatch.setattr(Ring, "_process", fight)
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_a_ring_runs_judges_and_reports(learner_root: Path, tmp_path: Path) -> None:
     result = run(options(learner_root, only="means,knn,sharp"), tmp_path)
     assert not result.failures
@@ -165,6 +184,7 @@ def test_a_ring_runs_judges_and_reports(learner_root: Path, tmp_path: Path) -> N
     assert "5-NN, everything kept" in page and "http" not in page.replace("http-equiv", "")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_finished_contestants_are_not_run_again_unless_asked(learner_root: Path, tmp_path: Path) -> None:
     run(options(learner_root), tmp_path)
     kept = tmp_path / "runs" / "means-0.json"
@@ -175,6 +195,7 @@ def test_finished_contestants_are_not_run_again_unless_asked(learner_root: Path,
     assert kept.stat().st_mtime_ns > first
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_what_was_run_with_other_settings_is_neither_taken_nor_shown(learner_root: Path, tmp_path: Path) -> None:
     run(options(learner_root, only="means"), tmp_path)
     result = run(options(learner_root, only="knn", memory=5), tmp_path)
@@ -241,6 +262,7 @@ def test_an_interruption_ends_the_contestants_process_and_keeps_what_is_finished
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     result = run(options(learner_root, only="means,knn"), tmp_path)
+    assert not result.failures
     assert {standing.entry.name for standing in result.standings} == {"means", "knn"}
 
 
@@ -264,6 +286,7 @@ def test_what_layers_are_pretrained_on_is_part_of_the_name_and_of_the_settings(t
         run(pretraining(tmp_path, dataset="banking77"), tmp_path, dataset=load("digits", tmp_path))
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_layers_are_pretrained_once_and_everyone_who_freezes_layers_gets_them(
     learner_root: Path, tmp_path: Path
 ) -> None:

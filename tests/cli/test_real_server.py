@@ -23,6 +23,7 @@ import sharp_client
 from devtools.server_process import ServerProcess, clone_environment
 from sharp.inference import open_inference_pb2 as oip
 from sharp.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
+from sharp_cli import new_learner
 from sharp_cli.main import app
 from sharp_client import Client
 from tests.cli.conftest import Outcome
@@ -33,6 +34,15 @@ models = pytest.importorskip("torchvision.models")
 
 Run = Callable[..., Outcome]
 SECONDS = 180.0
+SMALL = {"metric.random_features": 50, "architecture.dictionary": {"atoms": 40, "patches": 2000}}
+"""Settings of learners of images that learn in a moment: nothing here is about how well they do."""
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `sharp learn` asks for where it makes a learner, and more: it has no option for it."""
+    ask = new_learner._in_json
+    monkeypatch.setattr(new_learner, "_in_json", lambda settings: ask({**SMALL, **settings}))
 
 
 @pytest.fixture(scope="module")

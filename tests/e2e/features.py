@@ -17,6 +17,7 @@ from sharp_client import Client, Learner, SharpError
 from tests.e2e.transcripts import Recorder, WireStream
 
 SETTINGS = {
+    "metric.random_features": "24",
     "training.phases": "2",
     "training.min_steps": "8",
     "architecture.kind": "mlp",

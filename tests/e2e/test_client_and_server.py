@@ -22,7 +22,7 @@ pytest.importorskip("sharp_server")
 
 WAIT = 180.0
 """Seconds after which something is hung, on however busy a machine."""
-SETTINGS = {"training.phases": 2, "training.min_steps": 20, "memory.holdout": 0.05}
+SETTINGS = {"metric.random_features": 200, "training.phases": 2, "training.min_steps": 20, "memory.holdout": 0.05}
 
 
 def digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -24,14 +24,15 @@ def postgres() -> Iterator[PostgresProcess]:
         yield server
 
 
-def serve(folder: Path, postgres: PostgresProcess) -> ServerProcess:
+def serve(folder: Path, postgres: PostgresProcess, as_command: bool = False) -> ServerProcess:
+    """A server that is not started yet: by the command, or in a moment."""
     store = postgres.database("sharp").replace("postgres@", f"postgres:{SECRET}@")
-    settings = {"store": store, "teaching.version_seconds": 3600}
-    return ServerProcess(folder, settings, environment=ONE_THREAD, as_command=True)
+    settings = {"store" if as_command else "data.store": store, "teaching.version_seconds": 3600}
+    return ServerProcess(folder, settings, environment=ONE_THREAD, as_command=as_command)
 
 
 def test_a_server_on_postgres_is_killed_and_answers_as_before(tmp_path: Path, postgres: PostgresProcess) -> None:
-    server = serve(tmp_path / "one", postgres)
+    server = serve(tmp_path / "one", postgres, as_command=True)
     with server.start(), Client(server.address) as client:
         client.create_learner("trees", overrides=SMALL)
         trees = client.learner("trees")
@@ -48,6 +49,7 @@ def test_a_server_on_postgres_is_killed_and_answers_as_before(tmp_path: Path, po
         with pytest.raises(ServerProcessError, match="another server uses the database"):
             other.start()
         server.kill()
+    server = serve(tmp_path / "one", postgres)
     with server.start(), Client(server.address) as client:
         trees = client.learner("trees")
         trees.predict(PROBES, min_examples=73)

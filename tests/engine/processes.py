@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,9 @@ def _work(pipe: Connection) -> None:
             pipe.send(error)
 
 
-def _started() -> tuple[SpawnProcess, Connection]:
-    context = multiprocessing.get_context("spawn")
+def _started() -> tuple[ForkServerProcess, Connection]:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", "sharp_engine", "tests.engine.made"])  # once for all of them
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs,), daemon=True)
     process.start()

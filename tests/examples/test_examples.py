@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from safetensors.torch import save_file
 
 from examples import folder_watcher, from_partial_fit, torchvision_embeddings
 from sharp_client import Client
+from sharp_engine.sklearn import SharpClassifier
 from tests.server.running import SMALL, Server
 
 FOLDER = Path(__file__).parents[2] / "examples"
 COLOURS = {"brick": (200, 60, 40), "grass": (60, 180, 60), "night": (20, 20, 60), "sand": (220, 200, 140)}
 SMALL_IMAGES = {
     **SMALL,
+    "architecture.dictionary.patches": "2000",
     "architecture.kind": "dictionary",
     "architecture.layers": '[{"kind": "linear", "units": 40}]',
 }
@@ -87,6 +90,8 @@ def test_embeddings_of_a_torchvision_model_are_learned(address: str, tmp_path: P
     torch.manual_seed(0)
     weights = tmp_path / "squeezenet.safetensors"
     save_file(torchvision.models.squeezenet1_1(weights=None).state_dict(), weights)
+    with Client(address) as client:
+        client.create_learner("photos", overrides={"architecture.kind": "mlp", "metric.random_features": 100})
     words = ["--address", address, "--model", "squeezenet1_1", "--side", "32", "--learner", "photos"]
     assert torchvision_embeddings.main([str(tmp_path / "photos"), "--weights", str(weights), *words]) >= 0.8
 
@@ -105,7 +110,11 @@ def test_a_local_file_of_weights_is_what_the_embeddings_come_from(tmp_path: Path
     assert torch.equal(loaded, again) and not torch.equal(loaded, other)
 
 
-def test_a_partial_fit_loop_forgets_and_its_successors_do_not(address: str) -> None:
+def test_a_partial_fit_loop_forgets_and_its_successors_do_not(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"metric.random_features": 200}
+    monkeypatch.setattr(from_partial_fit, "SharpClassifier", partial(SharpClassifier, options=small))
+    with Client(address) as client:
+        client.create_learner("from-partial-fit", overrides=small)
     accuracy = from_partial_fit.main(["--address", address])
     assert accuracy["SGDClassifier"] < 0.5
     assert accuracy["SharpClassifier"] >= 0.8 and accuracy["a server"] >= 0.8

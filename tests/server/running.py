@@ -42,6 +42,7 @@ OPTIONS: list[tuple[str, Any]] = [
 ]
 
 SMALL = {
+    "metric.random_features": "24",
     "training.phases": "2",
     "training.min_steps": "8",
     "architecture.kind": "mlp",

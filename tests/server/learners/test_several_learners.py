@@ -21,7 +21,7 @@ from torchvision import models
 import sharp_engine as engine
 from sharp.v1 import learner_admin_pb2, prediction_pb2
 from tests.server.api.test_admin import bring, export
-from tests.server.running import SECONDS, Failure, Server, answered, blobs, refused, tensor, until
+from tests.server.running import SECONDS, SMALL, Failure, Server, answered, blobs, refused, tensor, until
 
 BACKBONE = {"model": "mobilenet_v3_small", "layer": "avgpool", "weights": "eyes.safetensors"}
 HEAD = json.dumps([{"kind": "linear", "units": 40}] * 2)
@@ -220,8 +220,7 @@ def test_a_learner_with_a_backbone_learns_large_images_with_the_servers_own_weig
         "architecture.kind": "backbone",
         "architecture.layers": json.loads(HEAD),
         "architecture.backbone": {**BACKBONE, "weights": str(path)},
-        "training.phases": 2,
-        "training.min_steps": 8,
+        **{key: int(SMALL[key]) for key in ("metric.random_features", "training.phases", "training.min_steps")},
         "device": "cpu",
     }
     alone = engine.Learner(engine.preset("default").with_options(options))
