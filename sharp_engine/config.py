@@ -18,6 +18,7 @@ from sharp_engine.errors import ConfigError
 
 Selection = Literal["covered", "greedy-all"]
 AnchorLosses = Literal["mean", "sum"]
+RandomFunction = Literal["relu", "cosine"]
 FanIn = Literal["possible", "existing"]
 Boundaries = Literal["explicit", "automatic"]
 ArchitectureKind = Literal["auto", "conv-small", "vgg-small", "mlp", "dictionary", "backbone"]
@@ -252,8 +253,10 @@ class MetricConfig:
     """Whether there is one. Without it the masked vote answers alone, as in the paper. It needs features that never
     change before the first layer: vectors, a patch dictionary or a backbone."""
     random_features: int | None = None
-    """Random ReLU features that join the stable features. Absent: as many as bring the dimensions to 3000, but at
-    least 1000 and at most 32 for each stable feature."""
+    """Random features that join the stable features. Absent: as many as bring the dimensions to 3000, but at least 1000
+    and at most 32 for each stable feature."""
+    random_function: RandomFunction = "relu"
+    """What random features are of random projections: `relu`, or `cosine`, which no example leaves far behind."""
     shrinkage: float = 1.0
     """Multiplies the shrinkage of the covariance that the data ask for (oracle approximating shrinkage)."""
     floor: float = 0.3
@@ -273,6 +276,7 @@ class MetricConfig:
     """Most corrections kept; beyond it the oldest go."""
 
     def __post_init__(self) -> None:
+        _require_choices(self)
         count = self.random_features
         _require(count is None or count >= 0, "random_features", count, "at least 0")
         for name in ("shrinkage", "kernel_width"):

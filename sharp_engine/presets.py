@@ -50,7 +50,7 @@ PRESETS: dict[str, LearnerConfig] = {
     "default": LearnerConfig(
         training=TrainingConfig(phases=3, epochs=1, min_steps=40, batch_size=128, rest_after=3),
         memory=MemoryConfig(stm_capacity=1000, ltm_per_class=50, holdout=0.05),
-        metric=MetricConfig(enabled=True, shrinkage=2.0),
+        metric=MetricConfig(enabled=True, random_function="cosine", shrinkage=2.0),
         prediction=PredictionConfig(neighbours=25),
     ),
     "sharp": LearnerConfig(

@@ -96,8 +96,9 @@ class LearnerState:
         if generator is not None:
             self.generator.set_state(generator.get_state())
         if stable:
-            count = self.config.metric.random_features_for(features[0])
-            self.feature_map = FeatureMap(features[0], count, self.config.seed, device)
+            metric = self.config.metric
+            count = metric.random_features_for(features[0])
+            self.feature_map = FeatureMap(features[0], count, self.config.seed, device, metric.random_function)
             self.metric_learner = MetricLearner(self.feature_map, self.config.metric)
             self.knowledge = self.nothing_known()
             if architecture.kind != "dictionary":

@@ -1,8 +1,8 @@
-"""What the learned metric compares: features that never change, and random ReLU features of them.
+"""What the learned metric compares: features that never change, and random features of them.
 
 A `Scale` gives every feature a mean of 0 and a deviation of 1 on the first examples ever seen, and is never changed
-again. The map φ(s) = (s, ReLU(R·s + b)) keeps s itself, so that a poor first scale costs little; R and b come from
-the learner's seed and are not stored.
+again. The map φ(s) = (s, cos(R·s + b)), or with ReLU for the cosine, keeps s itself, so that a poor first scale costs
+little; R and b come from the learner's seed and are not stored.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from sharp_engine.config import RandomFunction
 
 _ENOUGH = 20
 """From so many examples on, every feature has a mean and a deviation of its own."""
@@ -28,6 +30,10 @@ _FURTHEST = 1e4
 
 _LARGEST = 5.0
 """Random features see no value further out than this: a feature that was still at first must not drown the others."""
+
+_FREQUENCY = 0.7
+"""Deviation of what a cosine sees of one example: products of cosines then fall to about exp(−d²/4), with d² the mean
+square by which two examples differ in a feature."""
 
 _MANY, _GROUP = 1000, 225
 """From so many stable features on, each random one sees only a group of about so many."""
@@ -75,20 +81,27 @@ def _scale(mean: Tensor, deviation: Tensor, device: torch.device) -> Scale:
 
 
 class FeatureMap:
-    """φ: stable features, and random ReLU features of them.
+    """φ: stable features, and random features of them, cosines or ReLU.
 
     Where there are many stable features, each random one sees a group of them: as good, and so many times cheaper.
     """
 
-    def __init__(self, features: int, random_features: int, seed: int, device: torch.device) -> None:
+    def __init__(
+        self, features: int, random_features: int, seed: int, device: torch.device, function: RandomFunction
+    ) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.stable = features
         self.dimensions = features + random_features
         self._groups = round(features / _GROUP) if features >= _MANY else 1
         width, each = -(-features // self._groups), -(-random_features // self._groups)
         projection = torch.randn(self._groups, width, each, generator=generator) / math.sqrt(width)
-        self._projection = projection.to(device)
-        self._bias = torch.randn(self._groups, 1, each, generator=generator).to(device)
+        if function == "cosine":
+            bias = 2.0 * math.pi * torch.rand(self._groups, 1, each, generator=generator)
+            projection, self._activate = _FREQUENCY * projection, torch.cos_
+        else:
+            bias = torch.randn(self._groups, 1, each, generator=generator)
+            self._activate = torch.relu_
+        self._projection, self._bias = projection.to(device), bias.to(device)
 
     def __call__(self, s: Tensor) -> Tensor:
         """φ of scaled features s: (n, dimensions)."""
@@ -96,8 +109,8 @@ class FeatureMap:
             return s
         seen = s.clamp(-_LARGEST, _LARGEST)
         if self._groups == 1:
-            return torch.cat((s, F.relu(torch.addmm(self._bias[0], seen, self._projection[0]))), dim=1)
+            return torch.cat((s, self._activate(torch.addmm(self._bias[0], seen, self._projection[0]))), dim=1)
         groups, width, _ = self._projection.shape
         grouped = F.pad(seen, (0, groups * width - self.stable)).view(len(s), groups, width).transpose(0, 1)
-        found = torch.baddbmm(self._bias, grouped, self._projection).relu_()  # (groups, n, random features of each)
+        found = self._activate(torch.baddbmm(self._bias, grouped, self._projection))  # (groups, n, random of each)
         return torch.cat((s, found.transpose(0, 1).flatten(1)[:, : self.dimensions - self.stable]), dim=1)

@@ -68,12 +68,13 @@ class MetricPredictor(Predictor):
         """
         phi, learned = self._features(s), self.learned
         z = learned.along_axes(phi)
-        scores = learned.scores(z)
+        plain = learned.metric.scores(z)
         bent = bool(len(learned.corrections.margins))
         around = learned.around(phi) if bent or whole else None
         if bent and around is not None:
-            scores = learned.corrections.bend(scores, around)
-        best = (scores - learned.bonuses - learned.metric.evening).amax(1)  # neither makes anything less novel
+            plain = learned.corrections.bend(plain, around)
+        best = (plain - learned.metric.evening).amax(1)  # neither evening nor bonuses make anything less novel
+        scores = plain + learned.bonuses
         if self._vote is not None:
             assert self.calibration.weight is not None
             scores = scores + self.calibration.weight * (self._vote.class_scores(s) @ self._voters)

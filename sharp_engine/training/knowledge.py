@@ -17,9 +17,9 @@ from sharp_engine.config import MetricConfig
 from sharp_engine.memory.episodic import EpisodicMemory, Representatives
 from sharp_engine.memory.semantic import SemanticMemory, empty_semantic_memory
 from sharp_engine.network.features import FeatureMap
-from sharp_engine.prediction.calibration import Calibration, enough, fit_temperature, fit_weight
+from sharp_engine.prediction.calibration import Calibration, enough, fit_sureness, fit_temperature, fit_weight
 from sharp_engine.prediction.learned_metric import LearnedMetric, Projection, voters
-from sharp_engine.prediction.metric import Metric, Whitening, fit_whitening, whitened_means
+from sharp_engine.prediction.metric import Means, Metric, Whitening, fit_whitening, whitened_means
 from sharp_engine.prediction.quality import measure
 from sharp_engine.prediction.vote import VotePredictor
 from sharp_engine.training.few_bonus import MOST_JUDGES, WELL_KNOWN, Judges
@@ -96,6 +96,10 @@ class _Framed:
     judges: dict[int, tuple[Representatives, Judges]] = field(default_factory=dict)
     """By class: its representatives, and some of them."""
 
+    @classmethod
+    def of(cls, metric: Metric, whitening: Whitening) -> _Framed:
+        return cls(Projection.into(metric.frame, whitening), metric)
+
 
 @dataclass
 class _Made:
@@ -103,6 +107,7 @@ class _Made:
 
     semantic: SemanticMemory
     whitening: Whitening
+    means: Means
     framed: _Framed | None = None
     known: Knowledge | None = None
     """The newest with these sums that a metric was fitted to."""
@@ -211,30 +216,32 @@ class MetricLearner:
         """The frame that the sums make with the noise that was found."""
         made, noise = self._made_of(known), known.calibration.noise
         if made.framed is None or made.framed.metric.noise != noise:
-            metric = Metric.of(whitened_means(known.semantic, made.whitening), self._config.floor, noise)
-            made.framed = _Framed(Projection.into(metric.frame, made.whitening), metric)
+            made.framed = _Framed.of(self._metric(made, noise), made.whitening)
         return made.framed
+
+    def _metric(self, made: _Made, noise: float) -> Metric:
+        return Metric.of(made.means, self._config.floor, noise)
 
     def calibrate(self, known: Knowledge) -> Knowledge:
         """Fit noise, temperature and novelty on representatives, each left out in turn."""
-        whitening = self._made_of(known).whitening
-        old = known.calibration
+        made, old = self._made_of(known), known.calibration
+        whitening = made.whitening
         plain = Calibration(weight=old.weight, fruitless=old.fruitless)
         single = self._single_memories(known, whitening)
         if single is None:
             return replace(known, calibration=plain)
-        means = whitened_means(known.semantic, whitening)
-        settled = single.settled(means.counts)
-        noise = settled.left_out(Metric.of(means, self._config.floor, 1.0), whitening).noise
-        metric = Metric.of(means, self._config.floor, _bounded(noise))
+        chosen = single.settled(made.means.counts)
+        settled = single.take(chosen)
+        metric = self._metric(made, 1.0)
+        metric = self._metric(made, _bounded(settled.noise(metric, whitening)))
         # Scores that must be cooled by a temperature T are surer than Gaussians would be. Half of that, √T, is taken
         # for noise of the examples, so that a mean of few is trusted less too.
-        metric = Metric.of(
-            means, self._config.floor, _bounded(metric.noise * settled.sureness(metric, whitening) ** 0.5)
-        )
-        plain = replace(plain, noise=metric.noise, unit=settled.sureness(metric, whitening))
-        bonus = self._bonus(replace(known, calibration=plain), metric)
+        surer = _sureness(settled.left_out(metric, whitening).scores, settled.rows)
+        metric = self._metric(made, _bounded(metric.noise * surer**0.5))
+        made.framed = _Framed.of(metric, whitening)
         left = single.left_out(metric, whitening)
+        plain = replace(plain, noise=metric.noise, unit=_sureness(left.scores[chosen], single.rows[chosen]))
+        bonus = self._bonus(replace(known, calibration=plain), metric)
         scores = left.scores + metric.bonuses(bonus)
         ids, answers = metric.class_ids, scores.argmax(1).tolist()
         pairs = Counter((ids[row], ids[answer]) for row, answer in zip(single.rows.tolist(), answers, strict=True))
@@ -300,7 +307,7 @@ class MetricLearner:
         made = next((made for made in self._made if made.semantic.has_sums_of(known.semantic)), None)
         if made is None:
             whitening = fit_whitening(known.semantic, self._features.stable, self._config)
-            made = _Made(known.semantic, whitening)
+            made = _Made(known.semantic, whitening, whitened_means(known.semantic, whitening))
             self._made = [*self._made[-1:], made]
         return made
 
@@ -344,6 +351,10 @@ class MetricLearner:
         if len(place) < 2 or not enough(sum(len(c.features) for c in classes)):
             return None
         return SingleMemories.of(classes, known.semantic, self._features, whitening)
+
+
+def _sureness(scores: Tensor, rows: Tensor) -> float:
+    return max(1.0, fit_sureness(scores, rows))
 
 
 def _bounded(noise: float) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor
 from sharp_engine.memory.episodic import Representatives
 from sharp_engine.memory.semantic import SemanticMemory
 from sharp_engine.network.features import FeatureMap
-from sharp_engine.prediction.calibration import fit_sureness, sample
+from sharp_engine.prediction.calibration import sample
 from sharp_engine.prediction.left_out import LeftOut, leave_out
 from sharp_engine.prediction.metric import Metric, Whitening
 
@@ -44,19 +44,22 @@ class SingleMemories:
         held_out = torch.cat([c.held_out for c in classes])[chosen].to(s.device)
         return cls(s, whitening(features(s)), every[chosen].to(s.device), held_out)
 
-    def settled(self, counts: Tensor) -> SingleMemories:
-        """Those of classes that have more than a few examples, if such classes have half of them."""
+    def settled(self, counts: Tensor) -> Tensor:
+        """Which are of classes of more than a few examples, or all of them, if those are less than half: (n,) bool."""
         chosen = (counts >= _SETTLED).to(self.rows.device)[self.rows]
-        return self.take(chosen) if 2 * int(chosen.sum()) >= len(chosen) else self
+        return chosen if 2 * int(chosen.sum()) >= len(chosen) else torch.ones_like(chosen)
 
     def take(self, chosen: Tensor) -> SingleMemories:
-        """Some of them."""
+        """Some of them, or all: chosen is (n,) bool."""
+        if bool(chosen.all()):
+            return self
         return SingleMemories(self.s[chosen], self.v[chosen], self.rows[chosen], self.held_out[chosen])
 
     def left_out(self, metric: Metric, whitening: Whitening) -> LeftOut:
         """As if they had never been learned."""
         return leave_out(metric, metric.coordinates(self.v), self.rows, whitening.leverage)
 
-    def sureness(self, metric: Metric, whitening: Whitening) -> float:
-        """How many times as sure as they should be the scores are; at least 1."""
-        return max(1.0, fit_sureness(self.left_out(metric, whitening).scores, self.rows))
+    def noise(self, metric: Metric, whitening: Whitening) -> float:
+        """Mean squared deviation from the class's mean per axis, as if they had never been learned."""
+        one = (0,)  # which classes are scored makes no difference: as few as can be
+        return leave_out(metric, metric.coordinates(self.v), self.rows, whitening.leverage, one).noise

@@ -87,6 +87,7 @@ BAD: list[tuple[type[Any], dict[str, list[Any]]]] = [
         MetricConfig,
         {
             "random_features": [-1],
+            "random_function": ["sine"],
             "shrinkage": [0.0, -1.0, NAN, INF],
             "floor": [-0.1, NAN, INF],
             "few_losses": [-0.1, 1.0, NAN],

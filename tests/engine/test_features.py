@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sharp_engine import Learner, MetricConfig
+from sharp_engine.config import RandomFunction
 from sharp_engine.network.features import FeatureMap, Scale, learn_scale
 from tests.engine.made import DEVICES, metric
 from tests.engine.test_calibration import blobs
@@ -144,20 +146,33 @@ def test_no_value_is_so_large_that_sums_of_it_overflow() -> None:
 # ---- map --------------------------------------------------------------------------------------------------------
 
 
-def test_the_map_is_the_features_and_random_relu_features_from_the_seed_alone() -> None:
+@pytest.mark.parametrize("function", ["relu", "cosine"])
+@pytest.mark.parametrize("features", [4, 1001])
+def test_the_map_is_the_features_and_random_ones_from_the_seed_alone(function: RandomFunction, features: int) -> None:
     device = torch.device("cpu")
-    one, same, other = (FeatureMap(4, 9, seed, device) for seed in (3, 3, 4))
-    s = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    one, same, other = (FeatureMap(features, 9, seed, device, function) for seed in (3, 3, 4))
+    s = torch.randn(6, features, generator=torch.Generator().manual_seed(0))
     phi = one(s)
-    assert phi.shape == (6, 13) == (6, one.dimensions)
-    assert torch.equal(phi[:, :4], s) and bool((phi[:, 4:] >= 0).all())
+    assert phi.shape == (6, features + 9) == (6, one.dimensions)
+    assert torch.equal(phi[:, :features], s)
+    assert bool((phi[:, features:] >= (0.0 if function == "relu" else -1.0)).all())
+    assert function == "relu" or bool((phi[:, features:].abs() <= 1.0).all())
     assert torch.equal(phi, same(s)) and not torch.equal(phi, other(s))
     assert torch.equal(copy.deepcopy(one)(s), phi)
 
 
+def test_products_of_cosines_fall_with_the_distance_of_examples() -> None:
+    features = 300
+    phi = FeatureMap(features, 20_000, 0, torch.device("cpu"), "cosine")
+    one, other = torch.randn(2, features, generator=torch.Generator().manual_seed(0))
+    cosines = phi(torch.stack((one, other)))[:, features:]
+    apart = float((one - other).square().mean())
+    assert float(2.0 * cosines[0] @ cosines[1] / 20_000) == pytest.approx(math.exp(-0.245 * apart), abs=0.03)
+
+
 def test_without_random_features_the_map_is_the_features_themselves() -> None:
     s = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
-    assert FeatureMap(4, 0, 0, torch.device("cpu"))(s) is s
+    assert FeatureMap(4, 0, 0, torch.device("cpu"), "cosine")(s) is s
 
 
 def test_there_are_random_features_for_few_stable_ones_unless_a_number_is_set() -> None:
