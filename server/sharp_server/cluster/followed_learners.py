@@ -16,17 +16,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sharp_engine import Learner
 from sharp_server.cluster.board import Board, Standing
 from sharp_server.context import ClusterParts
 from sharp_server.learners.class_ordinals import ClassOrdinals
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import teaching_refusal
-from sharp_server.prediction.model import Model, load_learner
-from sharp_server.prediction.summary import Summary, summarize
-from sharp_server.prediction.taught import Taken, TaughtLearner
-from sharp_server.storage.records import Beyond, BeyondKey, LearnerRow, SnapshotRow
-from sharp_server.storage.slices import joined, labels_of
+from sharp_server.prediction.model import Model
+from sharp_server.prediction.summary import Summary
+from sharp_server.storage.records import Beyond, BeyondKey, LearnerRow
+from sharp_server.teaching.remote import RemoteLearner
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +62,7 @@ class _Follower:
     """Of the version that serves."""
     unlearned_bytes: int = 0
     summary: Summary | None = None
-    taught: TaughtLearner | None = None
+    taught: RemoteLearner | None = None
     lessons: list[BeyondKey] = field(default_factory=list)
     """That are known, in order."""
     last: BeyondKey = field(default_factory=BeyondKey)
@@ -77,10 +75,17 @@ class _Follower:
         known = len(self.lessons)
         return self.lessons == lessons[:known] and (len(lessons) == known or lessons[known] > self.last)
 
-    def begin_anew(self, taught: TaughtLearner, summary: Summary | None) -> None:
+    def begin_anew(self, taught: RemoteLearner, summary: Summary | None) -> None:
         """Nothing is known but a version."""
+        self.let_go()
         self.taught, self.summary, self.lessons, self.last = taught, summary, [], BeyondKey()
         self.examples = self.batch_examples = 0
+
+    def let_go(self) -> None:
+        """The teacher need not keep it."""
+        if self.taught is not None:
+            self.taught.drop()
+            self.taught = None
 
     def take(self, found: Sequence[Beyond]) -> None:
         """These are known."""
@@ -91,11 +96,11 @@ class _Follower:
 
 
 class FollowedLearners:
-    """Belongs to the event loop; versions are loaded and taught in the thread."""
+    """Belongs to the event loop; versions are fetched in the thread, loaded and taught by the teacher."""
 
     def __init__(self, board: Board, parts: ClusterParts) -> None:
         self._board, self._storage, self._files, self._readers = board, parts.storage, parts.files, parts.readers
-        self._batcher, self._thread, self._device = parts.batcher, parts.thread, parts.device
+        self._batcher, self._thread, self._bases = parts.batcher, parts.thread, parts.bases
         self._followers: dict[str, _Follower] = {}
         """By uid."""
 
@@ -140,6 +145,8 @@ class FollowedLearners:
     def drop(self, uid: str) -> None:
         """Follow a learner no more."""
         follower = self._followers.pop(uid, None)
+        if follower is not None:
+            follower.let_go()
         if follower is not None and self._readers.followed(follower.served.name) is follower.served:
             self._readers.remove(follower.served)
             self._batcher.forget(follower.served.id)
@@ -185,19 +192,16 @@ class FollowedLearners:
 
     async def _begin_anew(self, follower: _Follower, row: LearnerRow) -> None:
         """Begin with the version by itself; it serves when what was taught since is known too."""
-        served, learner, summary, follower.file = follower.served, None, None, None
+        served, summary, follower.file = follower.served, None, None
         head = next((found for found in await self._storage.snapshots(row.id) if found.id == row.head), None)
-        if head is not None:
-            learner = await self._thread.run_in_thread(self._load, row.uid, head)
-            summary = await self._thread.run_in_thread(summarize, learner)
-            follower.file = self._files.path(row.uid, head.name)
-        if learner is None:
-            learner = Learner(served.config.with_options({"device": self._device}))
-        follower.begin_anew(TaughtLearner(learner, summary), summary)
-
-    def _load(self, uid: str, head: SnapshotRow) -> Learner:
-        self._files.path(uid, head.name).parent.mkdir(mode=0o700, exist_ok=True)
-        return load_learner(self._files, uid, head.name, head.sha256, self._device)
+        if head is None:
+            taught = await self._bases.new(served.config)
+        else:
+            path = self._files.path(row.uid, head.name)
+            await self._thread.run_in_thread(path.parent.mkdir, mode=0o700, exist_ok=True)
+            taught, summary = await self._bases.version(row.uid, head.name, head.sha256, served.config, None)
+            follower.file = path
+        follower.begin_anew(taught, summary)
 
     async def _teach(self, follower: _Follower, row: LearnerRow) -> None:
         """Take in whatever the journal has beyond what is known."""
@@ -205,21 +209,14 @@ class FollowedLearners:
         while found := await self._storage.beyond(row.id, follower.last, _BYTES_AT_ONCE):
             # After what arrived was read: whatever class is in it is there by then.
             follower.served.classes.load(await self._storage.classes(row.id))
-            await self._thread.run_in_thread(follower.taught.teach_again, _examples(follower.served, found))
+            shape = follower.served.input_shape or ()
+            await follower.taught.teach_again(found, shape, follower.served.labels_by_ordinal())
             follower.take(found)
 
     async def _serve(self, follower: _Follower, row: LearnerRow) -> None:
         assert follower.taught is not None
-        known = await self._thread.run_in_thread(follower.taught.known)
+        known = await follower.taught.known()
         model = Model(
             row.version, known.predictor, follower.summary, follower.examples, follower.batch_examples, known.summary
         )
         follower.served.serve(model, None)
-
-
-def _examples(served: ServedLearner, items: Sequence[Beyond]) -> list[Taken]:
-    """Arrivals from the journal as arrays and labels."""
-    shape, labels = served.input_shape or (), served.labels_by_ordinal()
-    return [
-        Taken(item.place, item.lesson, joined(item.slices, shape), labels_of(item.slices, labels)) for item in items
-    ]

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+from reliability.simulation.teacher import InProcessTeacher
 from sharp_engine import preset
 from sharp_engine.config import to_dict
 from sharp_server.cluster.board import Standing
 from sharp_server.cluster.followed_learners import FollowedLearners
+from sharp_server.config.model import ServerConfig
 from sharp_server.learners.registry import Readers, Registry
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.records import LearnerRow
+from sharp_server.teaching.remote import Bases
 
 ROW = LearnerRow(1, "n", "u", b"", json.dumps(to_dict(preset("sharp"))), None, None, 0.0, 0, None, 0, 2)
 
@@ -61,8 +64,7 @@ class _Board:
 def test_a_class_that_is_renamed_while_the_journal_is_read_has_its_new_name_at_the_next_look() -> None:
     journal, thread, readers = _Journal(), BackgroundThread(), Readers(Registry())
     batcher = SimpleNamespace(forget=lambda _: None)
-    parts = SimpleNamespace(storage=journal, files=None, readers=readers, batcher=batcher, thread=thread, device="cpu")
-    followed = journal.followed = FollowedLearners(cast("Any", _Board()), cast("Any", parts))
+    followed: FollowedLearners
 
     async def look() -> dict[int, Any]:
         await followed.follow(["u"])
@@ -71,6 +73,12 @@ def test_a_class_that_is_renamed_while_the_journal_is_read_has_its_new_name_at_t
         return dict(served.labels_by_ordinal())
 
     async def work() -> None:
+        nonlocal followed
+        bases = Bases(InProcessTeacher(ServerConfig()), cast("Any", None), thread)
+        parts = SimpleNamespace(
+            storage=journal, files=None, readers=readers, batcher=batcher, thread=thread, bases=bases
+        )
+        followed = journal.followed = FollowedLearners(cast("Any", _Board()), cast("Any", parts))
         first, second, reads = await look(), await look(), journal.reads
         assert (first[0], second[0]) == ("old", "new")
         await look()
