@@ -39,17 +39,22 @@ class InProcessTeacher(TeacherProcess):
         """Have something done; if it is killed meanwhile, nobody hears what came of it."""
         if life != self._lives:
             raise TeacherDiedError(at_work=False)
-        work = asyncio.get_running_loop().run_in_executor(self._thread, self._learners.answer, request)
+        work = asyncio.get_running_loop().run_in_executor(self._thread, self._answer, request, life)
         await asyncio.wait((work, self._died), return_when=asyncio.FIRST_COMPLETED)
         if life != self._lives:
             work.cancel()
             raise TeacherDiedError(at_work=True)
         return await work
 
+    def _answer(self, request: Request, life: int) -> Answer:
+        if life != self._lives:  # who is dead does nothing, and writes no file
+            raise TeacherDiedError(at_work=False)
+        return self._learners.answer(request)
+
     def tell(self, request: Request, life: int) -> None:
         """The same, and nobody waits."""
         if life == self._lives:
-            asyncio.get_running_loop().run_in_executor(self._thread, self._learners.answer, request)
+            asyncio.get_running_loop().run_in_executor(self._thread, self._answer, request, life)
 
     def kill(self) -> None:
         """It is gone, and another one is there at once."""

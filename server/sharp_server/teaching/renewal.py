@@ -38,10 +38,9 @@ class Renewal:
             return (await self._bases.version(served.uid, *head, served.config, classes))[0]
 
     async def make(self, lane: Lane, learner: RemoteLearner) -> None:
-        """Teach a version everything up to the last lesson."""
+        """Teach a version everything up to the last lesson, and up to the batch that lessons are stamped with."""
         served = lane.served
         lane.begin_anew(learner)
-        lane.counted = 0  # lessons that are written from here on come first
         waiting = list(lane.queue)
         last = await self._storage.last_lesson(served.id)
         while last is not None and last.counted > lane.counted:
@@ -50,9 +49,10 @@ class Renewal:
             waiting = list(lane.queue)
             last = await self._storage.last_lesson(served.id)
         key, unjudged = BeyondKey(), {lesson.place for lesson in waiting}
-        while last is not None and key < last:
+        end, met = max(last or key, BeyondKey(lane.counted)), set[int]()
+        while key < end:
             found = await self._storage.beyond(served.id, key, BYTES_AT_ONCE)
-            found = [item for item in found if item.key <= last]
+            found = [item for item in found if item.key <= end]
             if not found:
                 break
             wrong = await self.teach_again(lane, learner, found, unjudged)
@@ -62,7 +62,9 @@ class Renewal:
                 elif item.place not in lane.suspects.left_out:
                     outcome = wrong.get(item.place, lane.outcome(item.place))
                     lane.lesson_taught(item.place, item.examples, item.bytes, outcome)
+            met |= {item.place for item in found}
             key = found[-1].key
+        lane.suspects.left_out &= met  # the others left the journal
         for lesson in waiting:  # known again, or part of the version by now
             lesson.settled = True
         lane.stale = False

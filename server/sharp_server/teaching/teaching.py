@@ -66,7 +66,7 @@ class Teaching:
         thread: BackgroundThread,
         device: str,
     ) -> None:
-        """`thread`: where what is replaced is freed, and a version that the teacher can't have is loaded on `device`."""
+        """`thread`: where things are freed, and where versions that the teacher can't have are loaded, on `device`."""
         self._config, self._storage, self._files, self._thread = config, storage, files, thread
         self._device = device
         self._renewal = Renewal(storage, Bases(teacher, files, thread))
@@ -195,10 +195,13 @@ class Teaching:
         self.batches_arrived(served)
 
     async def save(self, served: Teachable, path: Path) -> Saved | None:
-        """Write what can become a version without a change of any answer; none: there is no such lesson."""
+        """Write what can become a version without a change of any answer; none: there is no such lesson.
+
+        Nor is there one while something is left out: a version would take it from the journal.
+        """
         lane = self._lane(served)
         async with lane.lock:
-            if lane.taught is None or lane.stale or not lane.lessons:
+            if lane.taught is None or lane.stale or not lane.lessons or lane.suspects.left_out:
                 return None
             try:
                 return await lane.taught.save(path, lane.first_lesson)
@@ -363,7 +366,6 @@ class Teaching:
 
     async def _reload(self, lane: Lane) -> None:
         """What is known is not what the journal says, or gone: begin with the version that serves."""
-        lane.counted = 0
         await lane.until(lambda: not lane.stamps)  # lessons on their way may come before others
         model = lane.served.model
         known = await self._rebuilt(lane, lane.served.head, model.version, model.summary, None)
