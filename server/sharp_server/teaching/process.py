@@ -25,8 +25,9 @@ from sharp_server.teaching.worker import NAME, run_teacher
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
-"""Seconds before a process that died is started again; twice as long each time, until one has lived for a while."""
-_SECONDS_OF_A_LIFE = 30.0
+"""Seconds before a process that died is started again; twice as long each time, until one is ready for work."""
+_LONGEST_WAIT = 10.0
+"""Whoever asks does not wait for a process that is started as seldom as this."""
 _SECONDS_TO_END = 3.0
 
 Arguments = tuple[str, int, int, LogConfig]
@@ -83,7 +84,7 @@ class TeacherProcess:
         self._process: Process | None = None
         self._life: Life | None = None
         self._lives = 0
-        self._launched = self._since = time.time()
+        self._since = time.time()
         self._ready = self._closed = False
         self._pause = _FIRST_PAUSE
         self._restarts = 0
@@ -98,14 +99,20 @@ class TeacherProcess:
         if self._life is not None or self._restarting is not None or self._closed:
             return
         ours, theirs = socket.socketpair()
-        self._process = spawn_teacher(theirs, self._arguments)
-        theirs.close()
+        try:
+            with theirs:
+                self._process = spawn_teacher(theirs, self._arguments)
+        except OSError as error:  # no memory, or too many processes
+            ours.close()
+            log.error("the teacher could not be started: %s", error)
+            self._restart_later()
+            return
         self._lives += 1
-        self._launched = self._since = time.time()
+        self._since = time.time()
         self._life = Life(ours, self._arguments[2], self._hear_ready, self._hear_end)
 
     def _hear_ready(self, life: Life) -> None:
-        self._ready, self._since = True, time.time()
+        self._ready, self._since, self._pause = True, time.time(), _FIRST_PAUSE
         log.info("the teacher is ready (process %d)", self.pid)
 
     def _hear_end(self, life: Life) -> None:
@@ -114,25 +121,21 @@ class TeacherProcess:
         self._life, self._ready, self._since = None, False, time.time()
         if self._process is not None:
             self._process.kill()  # if it still runs, it is of no use any more
-        if time.time() - self._launched >= _SECONDS_OF_A_LIFE:
-            self._pause = _FIRST_PAUSE
         log.warning("the teacher died and is started again in %.1f s; predictions go on", self._pause)
-        self._restarting = asyncio.get_running_loop().call_later(self._pause, self._restart)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._restart_later()
         self._restarts += 1
         self._on_restart()
         self._on_end()
+
+    def _restart_later(self) -> None:
+        self._restarting = asyncio.get_running_loop().call_later(self._pause, self._restart)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _restart(self) -> None:
         if self._process is not None:
             self._process.join(0)  # it has ended: nobody else asks
         self._restarting = None
-        try:
-            self.launch()
-        except OSError as error:  # no memory, or too many processes
-            log.error("the teacher could not be started: %s", error)
-            self._restarting = asyncio.get_running_loop().call_later(self._pause, self._restart)
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self.launch()
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
@@ -147,11 +150,13 @@ class TeacherProcess:
 
     async def ask(self, request: Request, life: int) -> Answer:
         """Have something done for a learner of this life; a process that was not started yet is started for it."""
+        self.launch()
         while self._life is None and life == self._lives + 1 and not self._closed:
-            self.launch()
-            if self._life is None:
-                await asyncio.sleep(_FIRST_PAUSE)
+            await asyncio.sleep(_FIRST_PAUSE)
+            if self._life is None and self._pause > _LONGEST_WAIT:  # it can't be started at all
+                raise TeacherDiedError(at_work=True)
         if self._life is None or life != self._lives:
+            await asyncio.sleep(0)  # whoever tries again lets others go on
             raise TeacherDiedError(at_work=False)
         return await self._life.ask(request)
 
