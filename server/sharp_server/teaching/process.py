@@ -151,12 +151,12 @@ class TeacherProcess:
     async def ask(self, request: Request, life: int) -> Answer:
         """Have something done for a learner of this life; a process that was not started yet is started for it."""
         self.launch()
-        while self._life is None and life == self._lives + 1 and not self._closed:
-            await asyncio.sleep(_FIRST_PAUSE)
-            if self._life is None and self._pause > _LONGEST_WAIT:  # it can't be started at all
+        while life == self._lives + 1 and not self._closed:
+            if self._pause > _LONGEST_WAIT:  # it can't be started at all
                 raise TeacherDiedError(at_work=True)
+            await asyncio.sleep(_FIRST_PAUSE)
         if self._life is None or life != self._lives:
-            await asyncio.sleep(0)  # whoever tries again lets others go on
+            await asyncio.sleep(_FIRST_PAUSE if self._closed else 0.0)  # whoever tries again lets others go on
             raise TeacherDiedError(at_work=False)
         return await self._life.ask(request)
 
