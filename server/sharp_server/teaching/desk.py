@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import socket
 from dataclasses import dataclass
 
 from sharp_server.errors import redact
+from sharp_server.runtime import malloc
 from sharp_server.teaching import wire
 from sharp_server.teaching.changes import Changes, Sender
 from sharp_server.teaching.protocol import Answer, Forget, Known, Lessons, Ready, Refused, Request
@@ -32,6 +34,10 @@ class Forgotten:
 Message = Ready | Answer | Refused | Changed | Forgotten
 
 
+_MUCH = 4 << 20
+"""Bytes of an answer."""
+
+
 class Desk:
     """Serves the requests of the front, one after the other."""
 
@@ -51,6 +57,9 @@ class Desk:
             sender = self._senders.setdefault(request.learner, Sender())
             changes, values = sender.write(answer)
             wire.send(self._pipe, Changed(request.learner, changes), values)
+            if sum(piece.nbytes for piece in values) >= _MUCH:  # the metric was made anew: it took many times as much
+                del answer, values
+                malloc.return_freed_memory()
         elif isinstance(request, Forget):
             self._senders.pop(request.learner, None)
             wire.send(self._pipe, Forgotten(request.learner))
@@ -60,9 +69,7 @@ class Desk:
 
 def _portable(error: Exception) -> Exception:
     """The same error, if it stays itself on its way; else one with its words."""
-    try:
+    with contextlib.suppress(Exception):  # an error of some library, which can be made in its own way only
         if type(pickle.loads(pickle.dumps(error))) is type(error):
             return error
-    except Exception:
-        pass
     return RuntimeError(redact(f"{type(error).__name__}: {error}"))
