@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from sharp_engine.prediction.lasting import LASTING
 from sharp_server.prediction.summary import Summary
 
-_LARGE = 16 << 10
+_LARGE = 64 << 10
 """Bytes of a tensor from which on it is worth a look which of its rows are new."""
 
 _LEAST_KEPT = 0.5
@@ -309,15 +309,27 @@ def _has_large_rows(tensor: Tensor) -> bool:
 
 def _old_rows(new: Tensor, old: Tensor) -> NDArray[np.int64] | None:
     """For each row of one tensor which row of the other it is, −1 for none; None: they are the same, bit by bit."""
-    one, other = (_bytes_of(tensor).reshape(len(tensor), -1) for tensor in (new, old))
-    if one.shape == other.shape and np.array_equal(one, other):
-        return None
-    width = new.element_size()
-    places = np.linspace(0, one.shape[1] // width - 1, _SAMPLED).astype(int)
-    columns = (places[:, None] * width + np.arange(width)).ravel()
-    known = {sample.tobytes(): row for row, sample in enumerate(other[:, columns])}
-    found = np.array([known.get(sample.tobytes(), -1) for sample in one[:, columns]], dtype=np.int64)
-    likely = np.flatnonzero(found >= 0)
-    same = (one[likely] == other[found[likely]]).all(axis=1)
-    found[likely[~same]] = -1
+    one, other = (_rows_of(tensor) for tensor in (new, old))
+    common = min(len(one), len(other))
+    found = np.full(len(one), -1, dtype=np.int64)
+    found[:common] = np.where((one[:common] == other[:common]).all(axis=1), np.arange(common), -1)
+    missing = np.flatnonzero(found < 0)
+    if not len(missing):
+        return None if len(one) == len(other) else found
+    if len(missing) <= (1 - _LEAST_KEPT) * len(one):
+        return found
+    # Rows that came or went in the middle have moved all others: each is looked for by some of its values.
+    places = np.linspace(0, one.shape[1] - 1, _SAMPLED).astype(int)
+    known = {sample.tobytes(): row for row, sample in enumerate(other[:, places])}
+    likely = np.array([known.get(sample.tobytes(), -1) for sample in one[:, places]], dtype=np.int64)
+    at = np.flatnonzero(likely >= 0)
+    same = (one[at] == other[likely[at]]).all(axis=1)
+    found[at[same]] = likely[at[same]]
     return found
+
+
+def _rows_of(tensor: Tensor) -> NDArray[Any]:
+    """The bits of its rows, in as few numbers as they fit in: (rows, numbers)."""
+    flat = _bytes_of(tensor).reshape(len(tensor), -1)
+    width = next(width for width in (8, 4, 2, 1) if flat.shape[1] % width == 0)
+    return flat.view(f"u{width}")
