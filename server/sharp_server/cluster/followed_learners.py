@@ -24,12 +24,15 @@ from sharp_server.learners.settings import teaching_refusal
 from sharp_server.prediction.model import Model
 from sharp_server.prediction.summary import Summary
 from sharp_server.storage.records import Beyond, BeyondKey, LearnerRow
+from sharp_server.teaching.protocol import TeacherDiedError
 from sharp_server.teaching.remote import RemoteLearner
 
 log = logging.getLogger(__name__)
 
 _BYTES_AT_ONCE = 4 << 20
 """Of arrivals read from the journal, between two swaps."""
+_DEATHS = 3
+"""Of the teacher, in a row, after which a learner is left as it is until something about it is new."""
 
 
 class FollowedLearner(ServedLearner):
@@ -56,6 +59,8 @@ class _Follower:
     served: FollowedLearner
     standing: Standing | None = None
     """As it was when it was last looked at; None: it is to be made anew."""
+    deaths: int = 0
+    """Of the teacher, in a row, over this learner."""
     changes: int = 0
     """How often something else than an arrival changed it."""
     file: Path | None = None
@@ -75,7 +80,7 @@ class _Follower:
         known = len(self.lessons)
         return self.lessons == lessons[:known] and (len(lessons) == known or lessons[known] > self.last)
 
-    def begin_anew(self, taught: RemoteLearner, summary: Summary | None) -> None:
+    def begin_anew(self, taught: RemoteLearner | None, summary: Summary | None) -> None:
         """Nothing is known but a version."""
         self.let_go()
         self.taught, self.summary, self.lessons, self.last = taught, summary, [], BeyondKey()
@@ -138,9 +143,20 @@ class FollowedLearners:
                 await self._take_in(row, standings[uid])
             except asyncio.CancelledError:
                 raise
+            except TeacherDiedError as death:
+                self._note_death(self._followers[uid], standings[uid], death)
             except Exception as error:  # a version that went while it was fetched, or a store that is away
                 log.warning("%s could not be followed: %s: %s", row.name, type(error).__name__, error)
                 self.changed(uid)
+
+    def _note_death(self, follower: _Follower, standing: Standing, death: TeacherDiedError) -> None:
+        """It is made anew; if the teacher dies of it every time, when something about it is new."""
+        follower.deaths += death.at_work
+        follower.standing = None
+        if follower.deaths >= _DEATHS:
+            log.error("%s: the teacher dies of what is new of it: it answers as before", follower.served.name)
+            follower.begin_anew(None, None)
+            follower.standing, follower.deaths = standing, 0
 
     def drop(self, uid: str) -> None:
         """Follow a learner no more."""
@@ -161,7 +177,12 @@ class FollowedLearners:
         nbytes, open_examples = await self._storage.unlearned_totals(row.id)
         lessons = await self._board.lesson_keys(row.id)
         same_version = before is not None and (before.version, before.head) == (standing.version, standing.head)
-        if not same_version or nbytes < follower.unlearned_bytes or not follower.goes_on(lessons):
+        if (
+            follower.taught is None
+            or not same_version
+            or nbytes < follower.unlearned_bytes
+            or not follower.goes_on(lessons)
+        ):
             await self._begin_anew(follower, row)
         follower.unlearned_bytes = nbytes
         if row.input_shape:
@@ -215,6 +236,7 @@ class FollowedLearners:
 
     async def _serve(self, follower: _Follower, row: LearnerRow) -> None:
         assert follower.taught is not None
+        follower.deaths = 0
         known = await follower.taught.known()
         model = Model(
             row.version, known.predictor, follower.summary, follower.examples, follower.batch_examples, known.summary
