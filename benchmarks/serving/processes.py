@@ -1,6 +1,6 @@
 """The processes of a run: the server, the empty service and the load generator, each on its core.
 
-The front has a core for itself, which the empty service and the engine get in turn with it; the trainer and the teacher share
+The front has a core for itself, which the empty service and the engine get in turn with it; trainer and teacher have
 another one. Whatever is left is for the load generator and for us; where nothing is left, that is the trainer's core.
 """
 

@@ -177,12 +177,8 @@ class FollowedLearners:
         nbytes, open_examples = await self._storage.unlearned_totals(row.id)
         lessons = await self._board.lesson_keys(row.id)
         same_version = before is not None and (before.version, before.head) == (standing.version, standing.head)
-        if (
-            follower.taught is None
-            or not same_version
-            or nbytes < follower.unlearned_bytes
-            or not follower.goes_on(lessons)
-        ):
+        goes_on = follower.taught is not None and follower.goes_on(lessons)
+        if not same_version or nbytes < follower.unlearned_bytes or not goes_on:
             await self._begin_anew(follower, row)
         follower.unlearned_bytes = nbytes
         if row.input_shape:
