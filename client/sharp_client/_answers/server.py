@@ -110,8 +110,6 @@ class ServerStatus(Answer, message=admin_pb2.GetServerStatusResponse):
     """Learners it has."""
     trainer: TrainerStatus = field(default_factory=TrainerStatus)
     """The process that trains."""
-    teacher: TeacherStatus = field(default_factory=TeacherStatus)
-    """The process that teaches what is known at once."""
     limits: ServerLimits = field(default_factory=ServerLimits, repr=False)
     """Its limits."""
     data_bytes: int = 0
@@ -124,3 +122,5 @@ class ServerStatus(Answer, message=admin_pb2.GetServerStatusResponse):
     """Where it computes, as in "cpu"."""
     object_store_failure: str = ""
     """Why the object store could not be reached when it was last tried; empty: it could, or there is none."""
+    teacher: TeacherStatus = field(default_factory=TeacherStatus)
+    """The process that teaches what is known at once."""
