@@ -30,6 +30,8 @@ ONE_THREAD: Mapping[str, str] = MappingProxyType({"OMP_NUM_THREADS": "1", "MKL_N
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 TRAINER = "sharp-trainer"
 """What the process that trains calls itself."""
+TEACHER = "sharp-teacher"
+"""What the process that teaches calls itself."""
 _LAST_LINES = 20
 
 
@@ -162,9 +164,16 @@ class ServerProcess:
 
     def kill_trainer(self, seconds: float = START_SECONDS) -> None:
         """SIGKILL to the training process, as soon as there is one."""
+        self._kill_child(TRAINER, seconds)
+
+    def kill_teacher(self, seconds: float = START_SECONDS) -> None:
+        """SIGKILL to the teaching process, as soon as there is one."""
+        self._kill_child(TEACHER, seconds)
+
+    def _kill_child(self, name: str, seconds: float) -> None:
         while True:
             try:
-                return os.kill(self.trainer_pid(seconds), signal.SIGKILL)
+                return os.kill(self._wait_for(name, seconds), signal.SIGKILL)
             except ProcessLookupError:  # it ended by itself a moment ago, and another one follows
                 continue
 
@@ -216,14 +225,24 @@ class ServerProcess:
 
     def find_trainer(self) -> int | None:
         """The process that trains, if there is one now."""
-        return next((child for child in children(self.pid) if process_stats.name(child) == TRAINER), None)
+        return self._find(TRAINER)
 
     def trainer_pid(self, seconds: float = START_SECONDS) -> int:
         """The process that trains, as soon as there is one."""
+        return self._wait_for(TRAINER, seconds)
+
+    def teacher_pid(self, seconds: float = START_SECONDS) -> int:
+        """The process that teaches, as soon as there is one."""
+        return self._wait_for(TEACHER, seconds)
+
+    def _find(self, name: str) -> int | None:
+        return next((child for child in children(self.pid) if process_stats.name(child) == name), None)
+
+    def _wait_for(self, name: str, seconds: float) -> int:
         deadline = time.monotonic() + seconds
-        while (found := self.find_trainer()) is None:
+        while (found := self._find(name)) is None:
             if not self.running or time.monotonic() > deadline:
-                raise ServerProcessError(f"there is no trainer: {self.last_lines()}")
+                raise ServerProcessError(f"there is no {name}: {self.last_lines()}")
             time.sleep(0.02)
         return found
 

@@ -3,8 +3,8 @@
 Importing costs each server two seconds of processor time, its trainer two more, and tests start more than a hundred. A
 forked server is as real as another: a process of its own with its own signals, which runs `python -m sharp_server` from
 its first line on. What is different is its parent, who passes on how it ended, and its first trainer: that is its child
-as usual, but was forked before there was anything to inherit, and waits. A trainer that follows one that died is
-spawned, as all are elsewhere.
+as usual, but was forked before there was anything to inherit, and waits; so was its first teacher. Whatever follows
+one of them that died is spawned, as all are elsewhere.
 
 `python -m tests.warm_servers` is that parent: it reads what to start from standard input, a JSON document per line.
 """
@@ -25,13 +25,16 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from devtools.server_process import ONE_THREAD, START_SECONDS, clone_environment
+
+if TYPE_CHECKING:
+    from sharp_server.runtime.child_process import Process
 
 
 class WarmProcess:
@@ -181,6 +184,7 @@ def _become_server(order: dict[str, Any]) -> NoReturn:
             os.dup2(here, there)
         os.closerange(3, 1 << 10)
         _keep_trainer_ready()
+        _keep_teacher_ready()
         sys.argv[1:] = order["arguments"]
         code = sys.modules["__main__"].main(order["arguments"])
     except SystemExit as ending:
@@ -225,34 +229,65 @@ class _Child:
 def _keep_trainer_ready() -> None:
     """Fork a trainer now, while there is one thread, no file and no learner; the first launch takes it."""
     from sharp_server.training import process
+    from sharp_server.training.worker import run_trainer
 
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
-    if pid == 0:
-        ours.close()
-        _become_trainer(theirs)
-    theirs.close()
     spawn = process.spawn_trainer
+    take = _fork_ahead(lambda handle, arguments: run_trainer(Connection(handle), *arguments))
 
-    def take_ready_one(pipe: Connection, arguments: process.Arguments) -> process.Process:
+    def take_ready_one(pipe: Connection, arguments: process.Arguments) -> Process:
         process.spawn_trainer = spawn
-        with ours:
-            socket.send_fds(ours, [pickle.dumps(arguments)], [pipe.fileno()])
-        return _Child(pid)
+        return take(pipe.fileno(), arguments)
 
     process.spawn_trainer = take_ready_one
 
 
-def _become_trainer(orders: socket.socket) -> NoReturn:
-    from sharp_server.training.worker import run_trainer
+def _keep_teacher_ready() -> None:
+    """The same for the teacher."""
+    from sharp_server.teaching import process
+    from sharp_server.teaching.worker import run_teacher
 
+    spawn = process.spawn_teacher
+    take = _fork_ahead(lambda handle, arguments: run_teacher(socket.socket(fileno=handle), *arguments))
+
+    def take_ready_one(pipe: socket.socket, arguments: process.Arguments) -> Process:
+        process.spawn_teacher = spawn
+        return take(pipe.fileno(), arguments)
+
+    process.spawn_teacher = take_ready_one
+
+
+_waiting: list[socket.socket] = []
+"""Our ends of the sockets on which processes wait: whoever is forked after them must not hold them open."""
+
+
+def _fork_ahead(run: Callable[[int, Any], None]) -> Callable[[int, Any], _Child]:
+    """A process that waits for a pipe and arguments; gives what hands them over."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        _wait_and_run(theirs, run)
+    theirs.close()
+    _waiting.append(ours)
+
+    def hand_over(handle: int, arguments: Any) -> _Child:
+        with ours:
+            socket.send_fds(ours, [pickle.dumps(arguments)], [handle])
+        return _Child(pid)
+
+    return hand_over
+
+
+def _wait_and_run(orders: socket.socket, run: Callable[[int, Any], None]) -> NoReturn:
+    for other in _waiting:
+        other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with orders:
         arguments, pipes, _, _ = socket.recv_fds(orders, _MOST_BYTES, 1)
     if not arguments:  # the server ended before it wanted one
         os._exit(0)
     try:
-        run_trainer(Connection(pipes[0]), *pickle.loads(arguments))
+        run(pipes[0], pickle.loads(arguments))
     except BaseException:
         traceback.print_exc()
     os._exit(1)

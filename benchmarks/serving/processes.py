@@ -1,7 +1,7 @@
 """The processes of a run: the server, the empty service and the load generator, each on its core.
 
-The front has a core for itself, which the empty service and the engine get in turn with it; the trainer has another
-one. Whatever is left is for the load generator and for us; where nothing is left, that is the trainer's core.
+The front has a core for itself, which the empty service and the engine get in turn with it; trainer and teacher have
+another one. Whatever is left is for the load generator and for us; where nothing is left, that is the trainer's core.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 class MeasuredServer(ServerProcess):
-    """A real server, with its front and its trainer each on its core."""
+    """A real server, with its front on one core, its trainer and its teacher on the other."""
 
     def __init__(self, folder: Path, cores: Cores, niceness: int, more: Mapping[str, object] = _NOTHING) -> None:
         settings = {"trainer.niceness": niceness, "log.level": "warning", **more}
@@ -154,7 +154,7 @@ class MeasuredServer(ServerProcess):
         super().wait_until_ready(seconds)
 
     def settle(self) -> None:
-        """Bind the front and its children, the trainer among them, each to its core."""
+        """Bind the front and its children, the trainer and the teacher among them, each to its core."""
         pin(self.pid, self._cores.front)
         for child in children(self.pid):
             pin(child, self._cores.trainer)

@@ -3,7 +3,7 @@
 The learner knows a hundred classes of vectors. The other side of Teach writes as many bytes into a file with the
 journal's settings, one commit each: less than that no durable answer can take. Predictions are asked of the very
 learner that is taught, at half of the idle maximum; no episode is learned meanwhile, so the front has the trainer's
-core too.
+core too; the teacher stays on that one.
 """
 
 from __future__ import annotations

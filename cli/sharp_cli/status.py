@@ -62,8 +62,15 @@ def _facts(server: ServerStatus) -> list[tuple[str, Any]]:
         words.append(size(trainer.memory_bytes))
     if trainer.restarts:
         words.append(f"restarted {trainer.restarts} ×")
+    teacher = server.teacher
+    teaching = ["is ready" if teacher.running else "is starting"]
+    if teacher.memory_bytes:
+        teaching.append(size(teacher.memory_bytes))
+    if teacher.restarts:
+        teaching.append(f"restarted {teacher.restarts} ×")
     return [
         ("trainer", ", ".join(words)),
+        ("teacher", ", ".join(teaching)),
         ("device", server.device),
         ("disk", f"{size(server.data_bytes)} used, {size(server.free_bytes)} free"),
         *([("objects", server.object_store_failure)] if server.object_store_failure else []),

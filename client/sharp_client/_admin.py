@@ -261,5 +261,5 @@ class AdminCalls:
         return DiscardedEpisode.decode(self._call("DiscardParkedEpisode", request, timeout))
 
     def get_server_status(self, *, timeout: float | None = None) -> ServerStatus:
-        """Get the state of the server: trainer, limits, disk, damage."""
+        """Get the state of the server: trainer, teacher, limits, disk, damage."""
         return ServerStatus.decode(self._call("GetServerStatus", admin_pb2.GetServerStatusRequest(), timeout))

@@ -270,5 +270,5 @@ class AsyncAdminCalls:
         return DiscardedEpisode.decode(await self._call("DiscardParkedEpisode", request, timeout))
 
     async def get_server_status(self, *, timeout: float | None = None) -> ServerStatus:
-        """Get the state of the server: trainer, limits, disk, damage."""
+        """Get the state of the server: trainer, teacher, limits, disk, damage."""
         return ServerStatus.decode(await self._call("GetServerStatus", admin_pb2.GetServerStatusRequest(), timeout))

@@ -1,4 +1,4 @@
-"""Kills, at moments drawn by chance from a seed: server, trainer, connection, database. After each, all goes on."""
+"""Kills, at moments drawn by chance from a seed: of the server and all that belongs to it. After each, all goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reliability.crash.options import CrashOptions
 from reliability.crash.proxy import Line
 from reliability.crash.stream import NumberedStream
 
-KINDS = ("server", "trainer", "connection")
+KINDS = ("server", "trainer", "teacher", "connection")
 _SETTINGS = {
     "data.automatic_snapshots": 1_000_000,  # every version's snapshot is kept, to be asked afterwards
     "limits.manual_snapshots": 1_000_000,
@@ -83,6 +83,10 @@ class Chaos:
                 self.server.kill_trainer(self._options.patience)
                 begun = time.monotonic()
                 self.kills["trainer"] += 1
+            elif kind == "teacher":
+                self.server.kill_teacher(self._options.patience)
+                begun = time.monotonic()
+                self.kills["teacher"] += 1
             elif kind == "database":
                 self._kill_database()
             else:

@@ -94,6 +94,7 @@ class Plan:
     """Moments."""
     stops: tuple[float, ...] = ()
     trainer_kills: tuple[float, ...] = ()
+    teacher_kills: tuple[float, ...] = ()
     full_disks: tuple[tuple[float, float], ...] = ()
     """From when to when."""
     version_seconds: float = 30.0
@@ -143,4 +144,5 @@ def make_plan(seed: int) -> Plan:
         version_seconds=chance.choice((0.5, 3.0, 30.0)),
         keep=chance.choice((1000, 1000, 2)),
         attempts=chance.choice((1000, 1000, 1)),
+        teacher_kills=moments(2),
     )

@@ -132,6 +132,7 @@ class Schedule:
             *((at, "crash") for at in plan.crashes),
             *((at, "stop") for at in plan.stops),
             *((at, "trainer killed") for at in plan.trainer_kills),
+            *((at, "teacher killed") for at in plan.teacher_kills),
             *((at, "disk full") for at, _ in plan.full_disks),
             *((at, "disk has room") for _, at in plan.full_disks),
         ]
@@ -149,6 +150,8 @@ class Schedule:
                 await self._start()
             elif what == "trainer killed":
                 server.trainer.kill()
+            elif what == "teacher killed":
+                server.parts.teacher.kill()
             else:
                 self.world.disk.full = what == "disk full"
 

@@ -15,6 +15,7 @@ import grpc
 
 from reliability.simulation.loop import LIFE
 from reliability.simulation.storage import SimulatedStorage
+from reliability.simulation.teacher import InProcessTeacher
 from reliability.simulation.trainer import SimulatedTrainer
 from reliability.simulation.world import World
 from sharp.v1 import learning_pb2
@@ -62,7 +63,9 @@ class Server:
         self._context = contextvars.copy_context()
         self._context.run(LIFE.set, life)
         trainer = type("Trainer", (SimulatedTrainer,), {"world": world})
-        makers = Makers(lambda config, folder, owner: SimulatedStorage(world, folder), _SimulatedBatcher, trainer)
+        makers = Makers(
+            lambda config, folder, owner: SimulatedStorage(world, folder), _SimulatedBatcher, trainer, InProcessTeacher
+        )
         self.parts: ServerContext = self._context.run(ServerContext, config, self._folder, "", makers)
         self._context.run(self.parts.trainer.launch)
         self.loading = self.run(self.parts.load())

@@ -13,7 +13,7 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from sharp.v1 import learning_pb2
-from sharp_engine import Label, Learner
+from sharp_engine import Label
 from sharp_server.api.admin import AdminService, Operations
 from sharp_server.api.decode import InputDecoder, labels_of
 from sharp_server.api.learning import LearningService
@@ -42,9 +42,6 @@ from sharp_server.learners.startup import StartUp
 from sharp_server.learners.versions import Versions
 from sharp_server.learners.weights import Weights
 from sharp_server.prediction.batcher import Batcher
-from sharp_server.prediction.lane import Teachable
-from sharp_server.prediction.model import load_learner
-from sharp_server.prediction.teaching import Loader, Teaching
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.server_state import ServerState
 from sharp_server.runtime.threads import BackgroundThread
@@ -54,6 +51,9 @@ from sharp_server.storage.object_upkeep import ObjectUpkeep
 from sharp_server.storage.objects import FolderObjects, ObjectStore
 from sharp_server.storage.sqlite.storage import SqliteStorage
 from sharp_server.storage.version_files import VersionFiles
+from sharp_server.teaching.process import TeacherProcess
+from sharp_server.teaching.remote import Bases
+from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.aftermath import Aftermath
 from sharp_server.training.consolidation import Consolidation
 from sharp_server.training.process import TrainerProcess
@@ -77,8 +77,9 @@ class ClusterParts:
     batcher: Batcher
     files: VersionFiles
     thread: BackgroundThread
-    """Where versions of other servers are loaded."""
-    device: str
+    """Where files of versions of other servers are fetched."""
+    bases: Bases
+    """Where they begin to be taught."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Makers:
     storage: Callable[[DataConfig, DataFolder, str], Storage] = lambda *where: _open_storage(*where)
     batcher: type[Batcher] = Batcher
     trainer: type[TrainerProcess] = TrainerProcess
+    teacher: type[TeacherProcess] = TeacherProcess
 
 
 _MAKERS = Makers()
@@ -115,8 +117,8 @@ class ServerContext:
         self._decoding = threads = ThreadPoolExecutor(2, thread_name_prefix="decode")
         self._batcher = batcher = make.batcher(config.batching, config.predictor, metrics)
         self.trainer = trainer = make.trainer(folder.path, storage.example_source(), config.trainer, config.log)
-        self._teaching_thread = BackgroundThread("teach", config.teaching.niceness)
-        self._teaching = teaching = Teaching(config.teaching, storage, self._teaching_thread, _loader(config, files))
+        self.teacher = teacher = make.teacher(config, metrics.teacher_restarts.inc)
+        self._teaching = teaching = Teaching(config.teaching, storage, teacher, files, thread, config.predictor.device)
         publisher = Publisher(config, files, storage, thread, teaching)
         self._consolidation = consolidation = Consolidation(
             config.teaching, teaching, publisher, registry, lambda: self._scheduler.wake()
@@ -154,9 +156,14 @@ class ServerContext:
             batcher,
             files,
             object_thread,
-            config.predictor.device,
+            Bases(teacher, files, object_thread),
         )
-        metrics.watch(LearnerGauges(registry, lambda: trainer.pid, folder.free_bytes, config.quality.metric_classes))
+        metrics.watch(
+            LearnerGauges(
+                *(registry, lambda: trainer.pid, lambda: teacher.pid),
+                *(folder.free_bytes, config.quality.metric_classes),
+            )
+        )
 
         decoder = InputDecoder(limits, threads)
 
@@ -168,7 +175,7 @@ class ServerContext:
         operations = Operations(
             lifecycle, forgetting, relabelling, restoring, versions, snapshots, importing, weights, parked
         )
-        status = ServerStatus(config, folder, files, state, storage, registry, scheduler, trainer)
+        status = ServerStatus(config, folder, files, state, storage, registry, scheduler, trainer, teacher)
         lessons = Lessons(limits, storage, teaching, metrics)
         self.learning = LearningService(limits, state, registry, lifecycle, storage, tools, lessons, decoder)
         self.prediction = PredictionService(limits, state, readers, batcher, decoder)
@@ -185,6 +192,7 @@ class ServerContext:
         self._consolidation.start()
         self._upkeep.start()
         self.state.begin_serving()
+        self.teacher.launch()  # unless something was taught already: serving does not wait for it
 
     def cluster_parts(self) -> ClusterParts:
         """What a member of a cluster uses; there must be an owner."""
@@ -204,11 +212,11 @@ class ServerContext:
         await self._consolidation.stop(_SECONDS_TO_CONSOLIDATE)
         await self._upkeep.stop()
         self._teaching.close()
+        await self.teacher.end()
         await self.storage.close()
         self._batcher.close()
         self._thread.close()
         self._object_thread.close()
-        self._teaching_thread.close()
         self._decoding.shutdown(wait=False, cancel_futures=True)
 
 
@@ -238,16 +246,3 @@ def _open_objects(config: DataConfig) -> ObjectStore | None:
         message = f"data.objects: {missing.name} is missing: pip install 'sharp-serve[server,cluster]'"
         raise ConfigurationError(message) from None
     return BucketObjects(parts.netloc, parts.path.strip("/"), config.objects_seconds)
-
-
-def _loader(config: ServerConfig, files: VersionFiles) -> Loader:
-    """How teaching gets at the learner of the version that serves, or at a new one."""
-
-    def load(served: Teachable) -> Learner:
-        device = config.predictor.device
-        if served.head is None:
-            return Learner(served.config.with_options({"device": device}))
-        name, sha256 = served.head
-        return load_learner(files, served.uid, name, sha256, device)
-
-    return load

@@ -130,6 +130,10 @@ class Predictor(ABC):
         """The classes that answers can name."""
         return list(self._labels)
 
+    def for_serving(self) -> Predictor:
+        """The same answers, without what only the next predictor would be made from."""
+        return self
+
     @torch.inference_mode()
     def predict(self, x: Tensor, top: int, memories: int, novelty: bool) -> Predictions:
         """Answer for validated examples x: (n, *input shape)."""

@@ -7,7 +7,7 @@ An example that is taught moves one place, or brings an axis, and may become a c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -74,7 +74,8 @@ class LearnedMetric:
     """(classes,): what their scores gain for having few examples"""
     projection: Projection
     corrections: Corrections
-    reusable: _Reusable
+    reusable: _Reusable | None
+    """Absent where it only answers: the next one is then made from the beginning, to the same bits."""
 
     @classmethod
     def fit(
@@ -95,7 +96,9 @@ class LearnedMetric:
         `bonus`: what a class gains for having few examples. `vote`: the network's, which corrections must outvote.
         `before`: a metric of earlier memories; what has not changed since is taken from it, to the same bits.
         """
-        old = before.reusable if before is not None and before.reusable.summed is summed else None
+        old = before.reusable if before is not None else None
+        if old is not None and old.summed is not summed:
+            old = None
         current = semantic.current
         projection, new_means, new_counts = summed, None, current.counts[len(semantic.class_ids) :]
         if len(new_counts):
@@ -137,6 +140,10 @@ class LearnedMetric:
             corrections,
             _Reusable(summed, new_means, new_counts, located, nearness),
         )
+
+    def for_serving(self) -> LearnedMetric:
+        """The same scores, and nothing for the next metric."""
+        return replace(self, reusable=None)
 
     def along_axes(self, phi: Tensor) -> Tensor:
         """Coordinates of examples φ (n, dimensions) along the axes: (n, axes)."""

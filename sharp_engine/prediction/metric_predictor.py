@@ -5,6 +5,7 @@ Immutable, like every predictor: what is learned or taught gives a new one.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,12 @@ class MetricPredictor(Predictor):
         if self._vote is not None:
             self._voters = voters(self._vote, learned.metric)
         self._singles: _Singles | None = None
+
+    def for_serving(self) -> MetricPredictor:
+        """Without what the next metric is made from."""
+        served = copy.copy(self)
+        served.learned = self.learned.for_serving()
+        return served
 
     @torch.inference_mode()
     def scores(self, x: Tensor) -> Tensor:

@@ -44,6 +44,7 @@ LEFT_OUT = frozenset(
     PredictResponse.time_in_compute Backlog.bytes Backlog.lag Backlog.streams LearnerStatus.layers
     Failure.message Failure.metadata GetServerStatusResponse.data_bytes GetServerStatusResponse.free_bytes
     GetServerStatusResponse.learners TrainerStatus.memory_bytes TrainerStatus.since TrainerStatus.restarts
+    TeacherStatus.running TeacherStatus.memory_bytes TeacherStatus.since TeacherStatus.restarts
     ClassScore.vote_share Ack.uncounted_examples Backlog.uncounted_examples
     ClassSummary.quality ClassSummary.quality_before ListQualityResponse.qualities
     """.split()

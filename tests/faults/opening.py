@@ -12,11 +12,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
+from reliability.simulation.teacher import InProcessTeacher
 from sharp_server.config.model import DataConfig, ServerConfig, TrainerConfig
-from sharp_server.context import ServerContext
-from sharp_server.prediction.teaching import Teaching
+from sharp_server.context import Makers, ServerContext
 from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.sqlite import schema
+from sharp_server.teaching.teaching import Teaching
 
 NEVER = 1e6
 """Seconds: no trainer is started while a folder is only looked at."""
@@ -40,7 +41,7 @@ def opened(folder: Path, questions: np.ndarray[Any, Any]) -> Opened:
 
     Batches that wait are not counted meanwhile: how far that got by the time of a question would be chance.
     """
-    with patch.object(Teaching, "_wake"), patch("sharp_server.prediction.teaching._SECONDS_TO_COUNT", 0.0):
+    with patch.object(Teaching, "_wake"), patch("sharp_server.teaching.teaching._SECONDS_TO_COUNT", 0.0):
         return asyncio.run(_opened(folder, questions))
 
 
@@ -48,7 +49,7 @@ async def _opened(path: Path, questions: np.ndarray[Any, Any]) -> Opened:
     config = ServerConfig(data=DataConfig(folder=str(path)), trainer=TrainerConfig(retry_seconds=NEVER))
     folder = DataFolder(path)
     folder.acquire()
-    context = ServerContext(config, folder)
+    context = ServerContext(config, folder, make=Makers(teacher=InProcessTeacher))
     found = Opened()
     try:
         await context.load()

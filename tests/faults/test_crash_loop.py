@@ -26,7 +26,10 @@ OPTIONS = CrashOptions(batches=2, examples=4)
 
 @pytest.mark.parametrize(
     ("store", "kills", "kinds"),
-    [("sqlite", 10, ("server", "trainer", "connection")), ("postgres", 5, ("server", "trainer", "database"))],
+    [
+        ("sqlite", 10, ("server", "trainer", "teacher", "connection")),
+        ("postgres", 7, ("server", "trainer", "teacher", "database")),
+    ],
 )
 def test_kills_lose_nothing_double_nothing_and_change_nothing(
     store: str, kills: int, kinds: tuple[str, ...], tmp_path: Path

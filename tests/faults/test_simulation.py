@@ -48,7 +48,7 @@ def test_a_bug_that_was_found_does_not_come_back(seed: int) -> None:
 
 def _run(folder: Path, seed: int, **changes: Any) -> list[str]:
     """The schedule of a seed, with nothing going wrong but what is asked for."""
-    quiet: dict[str, Any] = {"crashes": (), "stops": (), "trainer_kills": (), "full_disks": ()}
+    quiet: dict[str, Any] = {"crashes": (), "stops": (), "trainer_kills": (), "teacher_kills": (), "full_disks": ()}
     return Schedule(replace(make_plan(seed), **{**quiet, **changes}), folder / "data").run().problems
 
 

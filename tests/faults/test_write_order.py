@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from reliability.simulation.teacher import InProcessTeacher
 from reliability.write_order import Acknowledged, Announced, judge, parse
 from sharp_engine import Learner, LearnerConfig, preset
 from sharp_engine.config import to_dict
 from sharp_server.config.model import DataConfig, ServerConfig, TrainerConfig
 from sharp_server.learners.served_learner import ServedLearner
-from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder, place, sha256_of
 from sharp_server.storage.objects import FolderObjects
@@ -25,6 +25,7 @@ from sharp_server.storage.sqlite import schema
 from sharp_server.storage.sqlite.journal import Journal
 from sharp_server.storage.sqlite.storage import SqliteStorage
 from sharp_server.storage.version_files import VersionFiles
+from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.publisher import Publisher
 from tests.faults.opening import NEVER
 
@@ -110,7 +111,8 @@ def test_the_row_comes_after_the_file_and_its_object_and_the_version_after_the_r
             return await storage.publish(version)
 
         storage._journal._connection.set_trace_callback(watch)
-        teaching = Teaching(config.teaching, storage, thread, lambda teachable: taught())
+        teacher = InProcessTeacher(config)
+        teaching = Teaching(config.teaching, storage, teacher, files, thread, "cpu")
         await Publisher(config, files, storage, thread, teaching).publish_changed(served, taught(), "restored", record)
         order.append(f"version {served.model.version}")
         storage._journal._connection.set_trace_callback(None)

@@ -41,6 +41,7 @@ from .server import (
     CorruptionEvent,
     ServerLimits,
     ServerStatus,
+    TeacherStatus,
     TrainerStatus,
 )
 from .snapshots import (
@@ -103,6 +104,7 @@ __all__ = [
     "Snapshot",
     "TeachResult",
     "Throughput",
+    "TeacherStatus",
     "TrainerStatus",
     "UndoneVersion",
 ]

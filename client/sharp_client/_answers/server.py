@@ -31,6 +31,20 @@ class TrainerStatus(Answer, message=server_pb2.TrainerStatus):
 
 
 @dataclass(frozen=True, repr=False)
+class TeacherStatus(Answer, message=server_pb2.TeacherStatus):
+    """The process that teaches what is known at once."""
+
+    running: bool = False
+    """Whether it runs. If not, it was not needed yet or is being restarted; predictions are answered all the same."""
+    restarts: int = 0
+    """How often it was restarted since the server started."""
+    memory_bytes: int = 0
+    """Bytes of memory that it takes. 0: not known."""
+    since: float = 0.0
+    """Seconds for which it has been as it is."""
+
+
+@dataclass(frozen=True, repr=False)
 class ServerLimits(Answer, message=server_pb2.Limits):
     """The limits of the server."""
 
@@ -108,3 +122,5 @@ class ServerStatus(Answer, message=admin_pb2.GetServerStatusResponse):
     """Where it computes, as in "cpu"."""
     object_store_failure: str = ""
     """Why the object store could not be reached when it was last tried; empty: it could, or there is none."""
+    teacher: TeacherStatus = field(default_factory=TeacherStatus)
+    """The process that teaches what is known at once."""

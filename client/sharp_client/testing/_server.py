@@ -218,6 +218,7 @@ class FakeServer(AdminMethods):
             state=server_pb2.SERVER_STATE_SERVING,
             learners=len(self.learners),
             trainer=server_pb2.TrainerStatus(running=True, threads=1),
+            teacher=server_pb2.TeacherStatus(running=True),
             limits=limits,
             device="cpu",
         )

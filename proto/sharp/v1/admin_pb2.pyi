@@ -54,6 +54,7 @@ class GetServerStatusResponse(_message.Message):
     CORRUPTION_EVENTS_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
     OBJECT_STORE_FAILURE_FIELD_NUMBER: _builtins.int
+    TEACHER_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the server's software, as in "1.4.0"."""
     state: _server_pb2.ServerState.ValueType
@@ -86,6 +87,10 @@ class GetServerStatusResponse(_message.Message):
     def corruption_events(self) -> _containers.RepeatedCompositeFieldContainer[_server_pb2.CorruptionEvent]:
         """What was found damaged since the data folder was created, newest first, 100 at most."""
 
+    @_builtins.property
+    def teacher(self) -> _server_pb2.TeacherStatus:
+        """The process that teaches lessons and counts batches at once."""
+
     def __init__(
         self,
         *,
@@ -100,10 +105,11 @@ class GetServerStatusResponse(_message.Message):
         corruption_events: _abc.Iterable[_server_pb2.CorruptionEvent] | None = ...,
         device: _builtins.str = ...,
         object_store_failure: _builtins.str = ...,
+        teacher: _server_pb2.TeacherStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "start_time", b"start_time", "trainer", b"trainer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "start_time", b"start_time", "teacher", b"teacher", "trainer", b"trainer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["corruption_events", b"corruption_events", "data_bytes", b"data_bytes", "device", b"device", "free_bytes", b"free_bytes", "learners", b"learners", "limits", b"limits", "object_store_failure", b"object_store_failure", "start_time", b"start_time", "state", b"state", "trainer", b"trainer", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["corruption_events", b"corruption_events", "data_bytes", b"data_bytes", "device", b"device", "free_bytes", b"free_bytes", "learners", b"learners", "limits", b"limits", "object_store_failure", b"object_store_failure", "start_time", b"start_time", "state", b"state", "teacher", b"teacher", "trainer", b"trainer", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

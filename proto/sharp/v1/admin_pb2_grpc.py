@@ -527,7 +527,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetServerStatus(self, request, context):
-        """Returns the state of the server: trainer, limits, disk, corruption. Works while the server starts and stops. No
+        """Returns the state of the server: processes, limits, disk, corruption. Works while the server starts and stops. No
         side effects, idempotent.
 
         Errors: none of its own.

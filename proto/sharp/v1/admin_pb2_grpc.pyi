@@ -303,7 +303,7 @@ class AdminStub:
       FAILED_PRECONDITION EPISODE_NOT_PARKED: it is waiting or being learned.
     """
     GetServerStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetServerStatusRequest, _admin_pb2.GetServerStatusResponse]
-    """Returns the state of the server: trainer, limits, disk, corruption. Works while the server starts and stops. No
+    """Returns the state of the server: processes, limits, disk, corruption. Works while the server starts and stops. No
     side effects, idempotent.
 
     Errors: none of its own.
@@ -578,7 +578,7 @@ class AdminAsyncStub(AdminStub):
       FAILED_PRECONDITION EPISODE_NOT_PARKED: it is waiting or being learned.
     """
     GetServerStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetServerStatusRequest, _admin_pb2.GetServerStatusResponse]  # type: ignore[assignment]
-    """Returns the state of the server: trainer, limits, disk, corruption. Works while the server starts and stops. No
+    """Returns the state of the server: processes, limits, disk, corruption. Works while the server starts and stops. No
     side effects, idempotent.
 
     Errors: none of its own.
@@ -976,7 +976,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetServerStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetServerStatusResponse, _abc.Awaitable[_admin_pb2.GetServerStatusResponse]]:
-        """Returns the state of the server: trainer, limits, disk, corruption. Works while the server starts and stops. No
+        """Returns the state of the server: processes, limits, disk, corruption. Works while the server starts and stops. No
         side effects, idempotent.
 
         Errors: none of its own.

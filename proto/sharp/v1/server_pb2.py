@@ -26,19 +26,21 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15sharp/v1/server.proto\x12\x08sharp.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa5\x01\n\rTrainerStatus\x12\x0f\n\x07running\x18\x01 \x01(\x08\x12\x10\n\x08restarts\x18\x02 \x01(\r\x12\x0f\n\x07learner\x18\x03 \x01(\t\x12\x0f\n\x07\x65pisode\x18\x04 \x01(\x04\x12\x14\n\x0cmemory_bytes\x18\x05 \x01(\x04\x12\x0f\n\x07threads\x18\x06 \x01(\r\x12(\n\x05since\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xc3\x02\n\x06Limits\x12\x15\n\rmessage_bytes\x18\x01 \x01(\x04\x12\x16\n\x0e\x62\x61tch_examples\x18\x02 \x01(\r\x12\x17\n\x0funlearned_bytes\x18\x03 \x01(\x04\x12\x10\n\x08learners\x18\x04 \x01(\r\x12\x0f\n\x07\x63lasses\x18\x05 \x01(\r\x12\x0f\n\x07streams\x18\x06 \x01(\r\x12\x18\n\x10prediction_queue\x18\x07 \x01(\r\x12\r\n\x05top_k\x18\x08 \x01(\r\x12\x18\n\x10nearest_memories\x18\t \x01(\r\x12\x14\n\x0cimage_pixels\x18\n \x01(\x04\x12\x16\n\x0esnapshot_bytes\x18\x0b \x01(\x04\x12\x1b\n\x13\x61utomatic_snapshots\x18\x0c \x01(\r\x12\x18\n\x10manual_snapshots\x18\r \x01(\r\x12\x15\n\rweights_bytes\x18\x0e \x01(\x04\"\xac\x01\n\x0f\x43orruptionEvent\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07learner\x18\x02 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x03 \x01(\t\x12\x1a\n\x12lost_model_version\x18\x04 \x01(\x04\x12\x1d\n\x15serving_model_version\x18\x05 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t*{\n\x0bServerState\x12\x1c\n\x18SERVER_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15SERVER_STATE_STARTING\x10\x01\x12\x18\n\x14SERVER_STATE_SERVING\x10\x02\x12\x19\n\x15SERVER_STATE_STOPPING\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15sharp/v1/server.proto\x12\x08sharp.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa5\x01\n\rTrainerStatus\x12\x0f\n\x07running\x18\x01 \x01(\x08\x12\x10\n\x08restarts\x18\x02 \x01(\r\x12\x0f\n\x07learner\x18\x03 \x01(\t\x12\x0f\n\x07\x65pisode\x18\x04 \x01(\x04\x12\x14\n\x0cmemory_bytes\x18\x05 \x01(\x04\x12\x0f\n\x07threads\x18\x06 \x01(\r\x12(\n\x05since\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"r\n\rTeacherStatus\x12\x0f\n\x07running\x18\x01 \x01(\x08\x12\x10\n\x08restarts\x18\x02 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12(\n\x05since\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xc3\x02\n\x06Limits\x12\x15\n\rmessage_bytes\x18\x01 \x01(\x04\x12\x16\n\x0e\x62\x61tch_examples\x18\x02 \x01(\r\x12\x17\n\x0funlearned_bytes\x18\x03 \x01(\x04\x12\x10\n\x08learners\x18\x04 \x01(\r\x12\x0f\n\x07\x63lasses\x18\x05 \x01(\r\x12\x0f\n\x07streams\x18\x06 \x01(\r\x12\x18\n\x10prediction_queue\x18\x07 \x01(\r\x12\r\n\x05top_k\x18\x08 \x01(\r\x12\x18\n\x10nearest_memories\x18\t \x01(\r\x12\x14\n\x0cimage_pixels\x18\n \x01(\x04\x12\x16\n\x0esnapshot_bytes\x18\x0b \x01(\x04\x12\x1b\n\x13\x61utomatic_snapshots\x18\x0c \x01(\r\x12\x18\n\x10manual_snapshots\x18\r \x01(\r\x12\x15\n\rweights_bytes\x18\x0e \x01(\x04\"\xac\x01\n\x0f\x43orruptionEvent\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07learner\x18\x02 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x03 \x01(\t\x12\x1a\n\x12lost_model_version\x18\x04 \x01(\x04\x12\x1d\n\x15serving_model_version\x18\x05 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t*{\n\x0bServerState\x12\x1c\n\x18SERVER_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15SERVER_STATE_STARTING\x10\x01\x12\x18\n\x14SERVER_STATE_SERVING\x10\x02\x12\x19\n\x15SERVER_STATE_STOPPING\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sharp.v1.server_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SERVERSTATE']._serialized_start=769
-  _globals['_SERVERSTATE']._serialized_end=892
+  _globals['_SERVERSTATE']._serialized_start=885
+  _globals['_SERVERSTATE']._serialized_end=1008
   _globals['_TRAINERSTATUS']._serialized_start=101
   _globals['_TRAINERSTATUS']._serialized_end=266
-  _globals['_LIMITS']._serialized_start=269
-  _globals['_LIMITS']._serialized_end=592
-  _globals['_CORRUPTIONEVENT']._serialized_start=595
-  _globals['_CORRUPTIONEVENT']._serialized_end=767
+  _globals['_TEACHERSTATUS']._serialized_start=268
+  _globals['_TEACHERSTATUS']._serialized_end=382
+  _globals['_LIMITS']._serialized_start=385
+  _globals['_LIMITS']._serialized_end=708
+  _globals['_CORRUPTIONEVENT']._serialized_start=711
+  _globals['_CORRUPTIONEVENT']._serialized_end=883
 # @@protoc_insertion_point(module_scope)

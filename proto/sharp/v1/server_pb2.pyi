@@ -96,6 +96,42 @@ class TrainerStatus(_message.Message):
 Global___TrainerStatus: _TypeAlias = TrainerStatus  # noqa: Y015
 
 @_typing.final
+class TeacherStatus(_message.Message):
+    """The process that teaches what is known at once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNING_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    running: _builtins.bool
+    """True if it runs. False: it was not needed yet, or is being restarted; predictions continue, lessons wait."""
+    restarts: _builtins.int
+    """How often it was restarted since the server started."""
+    memory_bytes: _builtins.int
+    """Bytes of memory that it takes. 0: not known."""
+    @_builtins.property
+    def since(self) -> _duration_pb2.Duration:
+        """Since when it has been as it is."""
+
+    def __init__(
+        self,
+        *,
+        running: _builtins.bool = ...,
+        restarts: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+        since: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_bytes", b"memory_bytes", "restarts", b"restarts", "running", b"running", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TeacherStatus: _TypeAlias = TeacherStatus  # noqa: Y015
+
+@_typing.final
 class Limits(_message.Message):
     """The bounds of the server. At each: RESOURCE_EXHAUSTED with a delay, unless said otherwise. None is 0."""
 

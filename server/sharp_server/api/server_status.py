@@ -1,4 +1,4 @@
-"""How the server is: its trainer, its limits, its disk, and what was found damaged."""
+"""How the server is: its trainer and its teacher, its limits, its disk, and what was found damaged."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sharp_server.runtime.server_state import ServerState, Stage
 from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.version_files import VersionFiles
+from sharp_server.teaching.process import TeacherProcess
 from sharp_server.training.process import TrainerProcess
 from sharp_server.training.scheduler import Scheduler
 
@@ -40,10 +41,11 @@ class ServerStatus:
         registry: Registry,
         scheduler: Scheduler,
         process: TrainerProcess,
+        teacher: TeacherProcess,
     ) -> None:
         self._config, self._folder, self._files = config, folder, files
         self._state, self._storage, self._registry = state, storage, registry
-        self._scheduler, self._process = scheduler, process
+        self._scheduler, self._process, self._teacher = scheduler, process, teacher
 
     async def message(self) -> admin_pb2.GetServerStatusResponse:
         """Everything, as it is now."""
@@ -54,6 +56,7 @@ class ServerStatus:
             state=_STATES[self._state.stage],
             learners=len(self._registry),
             trainer=self._trainer(),
+            teacher=self._teaching(),
             limits=self._limits(),
             data_bytes=taken,
             free_bytes=free,
@@ -73,6 +76,15 @@ class ServerStatus:
             memory_bytes=memory_of(str(pid)) if pid else 0,
             threads=self._config.trainer.threads,
             since=duration(max(0.0, time.time() - self._process.since)),
+        )
+
+    def _teaching(self) -> server_pb2.TeacherStatus:
+        pid = self._teacher.pid
+        return server_pb2.TeacherStatus(
+            running=self._teacher.ready,
+            restarts=self._teacher.restarts,
+            memory_bytes=memory_of(str(pid)) if pid else 0,
+            since=duration(max(0.0, time.time() - self._teacher.since)),
         )
 
     def _limits(self) -> server_pb2.Limits:

@@ -16,22 +16,23 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sharp_engine import Learner
 from sharp_server.cluster.board import Board, Standing
 from sharp_server.context import ClusterParts
 from sharp_server.learners.class_ordinals import ClassOrdinals
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import teaching_refusal
-from sharp_server.prediction.model import Model, load_learner
-from sharp_server.prediction.summary import Summary, summarize
-from sharp_server.prediction.taught import Taken, TaughtLearner
-from sharp_server.storage.records import Beyond, BeyondKey, LearnerRow, SnapshotRow
-from sharp_server.storage.slices import joined, labels_of
+from sharp_server.prediction.model import Model
+from sharp_server.prediction.summary import Summary
+from sharp_server.storage.records import Beyond, BeyondKey, LearnerRow
+from sharp_server.teaching.protocol import TeacherDiedError
+from sharp_server.teaching.remote import RemoteLearner
 
 log = logging.getLogger(__name__)
 
 _BYTES_AT_ONCE = 4 << 20
 """Of arrivals read from the journal, between two swaps."""
+_DEATHS = 3
+"""Of the teacher, in a row, after which a learner is left as it is until something about it is new."""
 
 
 class FollowedLearner(ServedLearner):
@@ -58,13 +59,15 @@ class _Follower:
     served: FollowedLearner
     standing: Standing | None = None
     """As it was when it was last looked at; None: it is to be made anew."""
+    deaths: int = 0
+    """Of the teacher, in a row, over this learner."""
     changes: int = 0
     """How often something else than an arrival changed it."""
     file: Path | None = None
     """Of the version that serves."""
     unlearned_bytes: int = 0
     summary: Summary | None = None
-    taught: TaughtLearner | None = None
+    taught: RemoteLearner | None = None
     lessons: list[BeyondKey] = field(default_factory=list)
     """That are known, in order."""
     last: BeyondKey = field(default_factory=BeyondKey)
@@ -77,10 +80,17 @@ class _Follower:
         known = len(self.lessons)
         return self.lessons == lessons[:known] and (len(lessons) == known or lessons[known] > self.last)
 
-    def begin_anew(self, taught: TaughtLearner, summary: Summary | None) -> None:
+    def begin_anew(self, taught: RemoteLearner | None, summary: Summary | None) -> None:
         """Nothing is known but a version."""
+        self.let_go()
         self.taught, self.summary, self.lessons, self.last = taught, summary, [], BeyondKey()
         self.examples = self.batch_examples = 0
+
+    def let_go(self) -> None:
+        """The teacher need not keep it."""
+        if self.taught is not None:
+            self.taught.drop()
+            self.taught = None
 
     def take(self, found: Sequence[Beyond]) -> None:
         """These are known."""
@@ -91,11 +101,11 @@ class _Follower:
 
 
 class FollowedLearners:
-    """Belongs to the event loop; versions are loaded and taught in the thread."""
+    """Belongs to the event loop; versions are fetched in the thread, loaded and taught by the teacher."""
 
     def __init__(self, board: Board, parts: ClusterParts) -> None:
         self._board, self._storage, self._files, self._readers = board, parts.storage, parts.files, parts.readers
-        self._batcher, self._thread, self._device = parts.batcher, parts.thread, parts.device
+        self._batcher, self._thread, self._bases = parts.batcher, parts.thread, parts.bases
         self._followers: dict[str, _Follower] = {}
         """By uid."""
 
@@ -133,13 +143,26 @@ class FollowedLearners:
                 await self._take_in(row, standings[uid])
             except asyncio.CancelledError:
                 raise
+            except TeacherDiedError as death:
+                self._note_death(self._followers[uid], standings[uid], death)
             except Exception as error:  # a version that went while it was fetched, or a store that is away
                 log.warning("%s could not be followed: %s: %s", row.name, type(error).__name__, error)
                 self.changed(uid)
 
+    def _note_death(self, follower: _Follower, standing: Standing, death: TeacherDiedError) -> None:
+        """It is made anew; if the teacher dies of it every time, when something about it is new."""
+        follower.deaths += death.at_work
+        follower.standing = None
+        if follower.deaths >= _DEATHS:
+            log.error("%s: the teacher dies of what is new of it: it answers as before", follower.served.name)
+            follower.begin_anew(None, None)
+            follower.standing, follower.deaths = standing, 0
+
     def drop(self, uid: str) -> None:
         """Follow a learner no more."""
         follower = self._followers.pop(uid, None)
+        if follower is not None:
+            follower.let_go()
         if follower is not None and self._readers.followed(follower.served.name) is follower.served:
             self._readers.remove(follower.served)
             self._batcher.forget(follower.served.id)
@@ -154,7 +177,8 @@ class FollowedLearners:
         nbytes, open_examples = await self._storage.unlearned_totals(row.id)
         lessons = await self._board.lesson_keys(row.id)
         same_version = before is not None and (before.version, before.head) == (standing.version, standing.head)
-        if not same_version or nbytes < follower.unlearned_bytes or not follower.goes_on(lessons):
+        goes_on = follower.taught is not None and follower.goes_on(lessons)
+        if not same_version or nbytes < follower.unlearned_bytes or not goes_on:
             await self._begin_anew(follower, row)
         follower.unlearned_bytes = nbytes
         if row.input_shape:
@@ -185,19 +209,16 @@ class FollowedLearners:
 
     async def _begin_anew(self, follower: _Follower, row: LearnerRow) -> None:
         """Begin with the version by itself; it serves when what was taught since is known too."""
-        served, learner, summary, follower.file = follower.served, None, None, None
+        served, summary, follower.file = follower.served, None, None
         head = next((found for found in await self._storage.snapshots(row.id) if found.id == row.head), None)
-        if head is not None:
-            learner = await self._thread.run_in_thread(self._load, row.uid, head)
-            summary = await self._thread.run_in_thread(summarize, learner)
-            follower.file = self._files.path(row.uid, head.name)
-        if learner is None:
-            learner = Learner(served.config.with_options({"device": self._device}))
-        follower.begin_anew(TaughtLearner(learner, summary), summary)
-
-    def _load(self, uid: str, head: SnapshotRow) -> Learner:
-        self._files.path(uid, head.name).parent.mkdir(mode=0o700, exist_ok=True)
-        return load_learner(self._files, uid, head.name, head.sha256, self._device)
+        if head is None:
+            taught = await self._bases.new(served.config)
+        else:
+            path = self._files.path(row.uid, head.name)
+            await self._thread.run_in_thread(path.parent.mkdir, mode=0o700, exist_ok=True)
+            taught, summary = await self._bases.version(row.uid, head.name, head.sha256, served.config, None)
+            follower.file = path
+        follower.begin_anew(taught, summary)
 
     async def _teach(self, follower: _Follower, row: LearnerRow) -> None:
         """Take in whatever the journal has beyond what is known."""
@@ -205,21 +226,15 @@ class FollowedLearners:
         while found := await self._storage.beyond(row.id, follower.last, _BYTES_AT_ONCE):
             # After what arrived was read: whatever class is in it is there by then.
             follower.served.classes.load(await self._storage.classes(row.id))
-            await self._thread.run_in_thread(follower.taught.teach_again, _examples(follower.served, found))
+            shape = follower.served.input_shape or ()
+            await follower.taught.teach_again(found, shape, follower.served.labels_by_ordinal())
             follower.take(found)
 
     async def _serve(self, follower: _Follower, row: LearnerRow) -> None:
         assert follower.taught is not None
-        known = await self._thread.run_in_thread(follower.taught.known)
+        follower.deaths = 0
+        known = await follower.taught.known()
         model = Model(
             row.version, known.predictor, follower.summary, follower.examples, follower.batch_examples, known.summary
         )
         follower.served.serve(model, None)
-
-
-def _examples(served: ServedLearner, items: Sequence[Beyond]) -> list[Taken]:
-    """Arrivals from the journal as arrays and labels."""
-    shape, labels = served.input_shape or (), served.labels_by_ordinal()
-    return [
-        Taken(item.place, item.lesson, joined(item.slices, shape), labels_of(item.slices, labels)) for item in items
-    ]

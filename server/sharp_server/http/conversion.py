@@ -247,5 +247,6 @@ def server_status(message: admin_pb2.GetServerStatusResponse) -> models.ServerSt
         start_time=moment(message.start_time),
         state=_short(server_pb2.ServerState, message.state, "SERVER_STATE_"),
         trainer=models.Trainer(**_plain(message.trainer, *models.Trainer.model_fields)),
+        teacher=models.Teacher(**_plain(message.teacher, *models.Teacher.model_fields)),
         corruption_events=len(message.corruption_events),
     )

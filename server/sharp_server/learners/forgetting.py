@@ -17,7 +17,6 @@ from sharp_server.errors import ObjectsUnavailable, RpcError
 from sharp_server.learners import events
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.prediction.model import DamagedSnapshotError, load_learner
-from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder
@@ -25,6 +24,7 @@ from sharp_server.storage.interface import Storage
 from sharp_server.storage.manifest import manifest_of, write_manifest
 from sharp_server.storage.records import Forgotten, NewVersion, Published, SnapshotRow
 from sharp_server.storage.version_files import VersionFiles
+from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.publisher import Publisher
 from sharp_server.training.scheduler import Scheduler
 

@@ -40,13 +40,19 @@ def recruits_later(config: LearnerConfig, layer: LayerSummary) -> bool:
 
 
 class LearnerGauges(Collector):
-    """Gauges of the learners, the trainer and the disk."""
+    """Gauges of the learners, the processes and the disk."""
 
     def __init__(
-        self, learners: Registry, trainer_pid: Callable[[], int], free_bytes: Callable[[], int], classes: int
+        self,
+        learners: Registry,
+        trainer_pid: Callable[[], int],
+        teacher_pid: Callable[[], int],
+        free_bytes: Callable[[], int],
+        classes: int,
     ) -> None:
         """`classes`: how many of a learner's classes, worst first, have an accuracy of their own."""
-        self._learners, self._trainer_pid, self._free_bytes = learners, trainer_pid, free_bytes
+        self._learners, self._free_bytes = learners, free_bytes
+        self._pids = {"trainer": trainer_pid, "teacher": teacher_pid}
         self._classes = classes
 
     def describe(self) -> list[Metric]:
@@ -99,8 +105,9 @@ class LearnerGauges(Collector):
         yield from self._quality()
         memory = GaugeMetricFamily("sharp_memory_bytes", "Memory by process.", labels=["process"])
         memory.add_metric(["front"], memory_of("self"))
-        pid = self._trainer_pid()
-        memory.add_metric(["trainer"], memory_of(str(pid)) if pid else 0)
+        for name, find in self._pids.items():
+            pid = find()
+            memory.add_metric([name], memory_of(str(pid)) if pid else 0)
         yield memory
         yield GaugeMetricFamily("sharp_disk_free_bytes", "Room on the data folder's disk.", self._free_bytes())
 

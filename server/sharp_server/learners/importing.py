@@ -28,11 +28,11 @@ from sharp_server.learners.restoring import Restoring, check_fit
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.snapshots import Snapshots, check_note
 from sharp_server.learners.weights import folders_of_weights
+from sharp_server.prediction.portable_config import without_paths
 from sharp_server.runtime.server_state import ServerState
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import DataFolder, new_name, place
 from sharp_server.storage.records import NewSnapshot, SnapshotRow
-from sharp_server.training.portable_config import without_paths
 
 _LARGEST_HEADER = 16 << 20
 

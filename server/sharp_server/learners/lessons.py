@@ -12,10 +12,10 @@ from sharp_server.errors import RpcError
 from sharp_server.learners.inputs import Examples
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import check_architecture, teaching_refusal
-from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import LessonRow, NewLesson
+from sharp_server.teaching.teaching import Teaching
 
 
 @dataclass(frozen=True)

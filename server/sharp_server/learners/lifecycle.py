@@ -16,12 +16,12 @@ from sharp_server.learners.registry import Registry
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import check_backbone_works, differences, engine_config, label_kind
 from sharp_server.prediction.batcher import Batcher
-from sharp_server.prediction.teaching import Teaching
 from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.manifest import write_manifest
 from sharp_server.storage.records import LearnerRow, Manifest, NewLearner
 from sharp_server.storage.version_files import VersionFiles
+from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.scheduler import Scheduler
 
 log = logging.getLogger(__name__)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sharp_server.learners import events
 from sharp_server.learners.served_learner import ServedLearner
-from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import EpisodeRow
+from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.scheduler import Scheduler
 
 

@@ -14,11 +14,11 @@ from sharp_engine import Label, Learner
 from sharp_server.errors import RpcError
 from sharp_server.learners.forgetting import Forgetting
 from sharp_server.learners.served_learner import ServedLearner
-from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import NewVersion, Published, Relabelling, SnapshotRow
 from sharp_server.storage.version_files import VersionFiles
+from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.publisher import Publisher
 from sharp_server.training.scheduler import Scheduler
 

@@ -21,7 +21,6 @@ from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import stored_label_kind
 from sharp_server.prediction.model import Model, load_learner, model_of
 from sharp_server.prediction.quality import MeasuredVersion, QualityReport, compare, from_json
-from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage import recovery
 from sharp_server.storage.data_folder import QUARANTINE_PREFIX, DataFolder
@@ -29,6 +28,7 @@ from sharp_server.storage.interface import Storage, UnsupportedFormatError
 from sharp_server.storage.manifest import manifest_of, write_manifest
 from sharp_server.storage.records import FoundLearner, LearnerRow, SnapshotRow
 from sharp_server.storage.version_files import VersionFiles
+from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.publisher import Publisher
 
 log = logging.getLogger(__name__)
@@ -116,13 +116,13 @@ class StartUp:
         served.backlog.load(await self._storage.unlearned_episodes(row.id), nbytes, open_examples)
         if not served.backlog.waiting():  # what a crash left of an episode that is learned or undone
             await self._thread.run_in_thread(self._folder.clear_work, row.uid)
-        learner = await self._take_up_model(served, row) if row.version else None
-        await self._teaching.load(served, learner)
+        if row.version:
+            await self._take_up_model(served, row)
+        await self._teaching.load(served)
         return served
 
-    async def _take_up_model(self, served: ServedLearner, row: LearnerRow) -> Learner | None:
+    async def _take_up_model(self, served: ServedLearner, row: LearnerRow) -> None:
         """Serve the newest sound snapshot; one that is older than the newest is served under a new number."""
-        serving: Learner | None = None
         lost: list[tuple[SnapshotRow, str]] = []
         for snapshot in await self._in_order(row):
             try:
@@ -136,7 +136,6 @@ class StartUp:
             model = await self._thread.run_in_thread(model_of, learner, row.version)
             model = replace(model, quality=await self._quality(row))
             served.serve(model, (snapshot.name, snapshot.sha256))
-            serving = learner
             if snapshot.id != row.head:
                 await self._restoring.serve_older(served, learner, snapshot)
             break
@@ -146,7 +145,6 @@ class StartUp:
         for snapshot, why in lost:
             detail = f"snapshot of version {snapshot.version} is damaged: {why}"
             await self._damage.note(served.name, snapshot.name, snapshot.version, served.model.version, detail)
-        return serving
 
     async def _load(self, served: ServedLearner, snapshot: SnapshotRow) -> Learner:
         facts = (served.uid, snapshot.name, snapshot.sha256, self._config.predictor.device)

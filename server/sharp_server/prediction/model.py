@@ -67,16 +67,17 @@ def load_learner(files: VersionFiles, uid: str, name: str, sha256: bytes, device
     """Read a stored snapshot, or raise DamagedSnapshotError if a sound file of it can't be had from anywhere."""
     path = files.path(uid, name)
     try:
-        learner = _load(path, sha256, device)
+        learner = load_file(path, sha256, device)
     except DamagedSnapshotError:
         if not files.heal(uid, name, sha256):
             raise
-        learner = _load(path, sha256, device)
+        learner = load_file(path, sha256, device)
     files.used(uid, name)
     return learner
 
 
-def _load(path: Path, sha256: bytes, device: str) -> Learner:
+def load_file(path: Path, sha256: bytes, device: str) -> Learner:
+    """Read the file of a snapshot, or raise DamagedSnapshotError."""
     try:
         if sha256_of(path) != sha256:
             raise DamagedSnapshotError("the file does not have the checksum it was written with")
@@ -88,7 +89,7 @@ def _load(path: Path, sha256: bytes, device: str) -> Learner:
 def model_of(learner: Learner, version: int, summary: Summary | None = None) -> Model:
     """A learner's state as a model; its summary, where somebody has it already."""
     try:
-        predictor = learner.predictor
+        predictor: Predictor | None = learner.predictor.for_serving()
     except NothingLearnedError:
         predictor = None
     return Model(version, predictor, summary or summarize(learner))

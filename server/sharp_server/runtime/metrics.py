@@ -34,6 +34,7 @@ class Metrics:
         self.examples_taught = Counter("sharp_examples_taught", "Examples of lessons made durable.", registry=registry)
         self.examples_learned = Counter("sharp_examples_learned", "Examples of learned episodes.", registry=registry)
         self.trainer_restarts = Counter("sharp_trainer_restarts", "Trainers that died.", registry=registry)
+        self.teacher_restarts = Counter("sharp_teacher_restarts", "Teachers that died.", registry=registry)
         self.training_failures = Counter(
             "sharp_training_failures", "Failed tries by reason.", ["reason"], registry=registry
         )

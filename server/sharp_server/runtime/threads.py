@@ -23,7 +23,7 @@ _SECONDS_IN_USE = 0.1
 
 
 class BackgroundThread:
-    """One thread for what is heavy: loading and saving versions, deleting files; or teaching. One after the other."""
+    """One thread for what is heavy: loading and saving versions, deleting files. One after the other."""
 
     def __init__(self, name: str = "background", niceness: int = _NICENESS) -> None:
         self._thread = ThreadPoolExecutor(

@@ -16,10 +16,10 @@ from sharp_server.config.model import TrainerConfig
 from sharp_server.errors import ObjectsUnavailable
 from sharp_server.prediction.quality import QualityReport
 from sharp_server.prediction.summary import Summary
-from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.version_files import VersionFiles
+from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.protocol import Died, Failed, Learned, Outcome, Stopped, Yielded
 from sharp_server.training.publisher import Publisher
 from sharp_server.training.trainee import Trainee

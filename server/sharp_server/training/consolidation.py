@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from sharp_server.config.model import TeachingConfig
-from sharp_server.prediction.teaching import Teaching
+from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.publisher import Publisher
 from sharp_server.training.trainee import Trainee
 
@@ -72,10 +72,8 @@ class Consolidation:
         if not self._teaching.lessons(served):
             return False
         async with served.consolidating() as free:
-            lessons = await self._teaching.consolidate(served) if free else None
-            if lessons is None:
+            if not free or not await self._publisher.publish_taught(served):
                 return False
-            await self._publisher.publish_taught(served, lessons)
         self._wake_trainer()  # an episode may have been closed meanwhile
         log.info("%s: lessons became part of version %d", served.name, served.model.version)
         return True

@@ -19,13 +19,13 @@ import sharp_engine as engine
 from sharp_engine import Learner, Progress
 from sharp_server.config.model import LogConfig, TrainerConfig
 from sharp_server.errors import disk_is_full, redact
+from sharp_server.prediction.portable_config import without_paths
 from sharp_server.prediction.quality import quality_of
 from sharp_server.prediction.summary import summarize, summarize_layers
 from sharp_server.runtime import malloc
 from sharp_server.storage.data_folder import SUFFIX, sha256_of, sync_folder
 from sharp_server.storage.interface import ExampleSource
 from sharp_server.training.helpers import Helpers
-from sharp_server.training.portable_config import without_paths
 from sharp_server.training.preparation import learn, prepare
 from sharp_server.training.protocol import (
     Command,

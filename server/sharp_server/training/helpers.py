@@ -29,10 +29,10 @@ import torch.distributed as dist
 from sharp_engine import Cancelled, Learner, ShardingError, SharpError
 from sharp_server.config.model import LogConfig, TrainerConfig
 from sharp_server.runtime import logs
+from sharp_server.runtime.child_process import die_with_parent
 from sharp_server.storage.interface import ExampleSource
 from sharp_server.training.preparation import learn, prepare
 from sharp_server.training.protocol import Job
-from sharp_server.training.worker import die_with_parent
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ import torch
 
 import sharp_engine as engine
 from sharp_engine import Learner
-from sharp_server.prediction.taught import teach_lesson
 from sharp_server.storage.data_folder import SUFFIX, sha256_of
 from sharp_server.storage.interface import ExampleSource
 from sharp_server.storage.slices import joined, labels_of
+from sharp_server.teaching.taught import teach_lesson
 from sharp_server.training.protocol import Job
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
 
 from sharp_server.config.model import LogConfig, TrainerConfig
+from sharp_server.runtime.child_process import Process
 from sharp_server.storage.interface import ExampleSource
 from sharp_server.training.protocol import Command, Ready, Report
 from sharp_server.training.worker import run_trainer
@@ -27,23 +27,6 @@ _SECONDS_TO_END = 3.0
 
 Arguments = tuple[Path, ExampleSource, TrainerConfig, LogConfig]
 """What a trainer needs beside its pipe."""
-
-
-class Process(Protocol):
-    """What is asked of a process that was started."""
-
-    @property
-    def pid(self) -> int | None:
-        """Its number."""
-
-    def kill(self) -> None:
-        """SIGKILL."""
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, but no longer than that."""
-
-    def is_alive(self) -> bool:
-        """Whether it has not ended."""
 
 
 def spawn_trainer(pipe: Connection, arguments: Arguments) -> Process:

@@ -15,14 +15,7 @@ from pathlib import Path
 
 from sharp_engine import EpisodeReport, Label, LearnerConfig, Quality
 from sharp_server.prediction.summary import LayerSummary, Summary
-
-
-@dataclass(frozen=True)
-class BaseVersion:
-    """The version that an episode is learned on top of."""
-
-    path: Path
-    sha256: bytes
+from sharp_server.teaching.protocol import BaseVersion
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How a version comes to serve: file in place → loaded off the loop → in the object store, where there is one →
+"""How a version comes to serve: file in place → loaded by the teacher → in the object store, where there is one →
 recorded in the journal → swapped in → tidied.
 
 The order is the promise: nothing serves that is not durable, nobody hears of a version before it serves, and raw
@@ -21,16 +21,15 @@ from sharp_engine import Label, Learner, Quality
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import disk_is_full
 from sharp_server.prediction.model import Model
+from sharp_server.prediction.portable_config import without_paths
 from sharp_server.prediction.quality import MeasuredVersion, QualityReport, compare, quality_of, to_json
 from sharp_server.prediction.summary import Summary, summarize
-from sharp_server.prediction.taught import Consolidated
-from sharp_server.prediction.teaching import Teaching
 from sharp_server.runtime.threads import BackgroundThread
 from sharp_server.storage.data_folder import new_name, sha256_of
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import EpisodeRow, NewSnapshot, NewVersion, Published
 from sharp_server.storage.version_files import VersionFiles
-from sharp_server.training.portable_config import without_paths
+from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.trainee import Trainee
 
 log = logging.getLogger(__name__)
@@ -56,13 +55,12 @@ def _at_once() -> bool:
 class _Content:
     """What is in the file of a version."""
 
-    learner: Learner
     summary: Summary
     quality: QualityReport
 
 
-Prepare = Callable[[Path], _Content]
-"""Puts the file of a version in its place, or finds it there."""
+Prepare = Callable[[Path], Awaitable[_Content | None]]
+"""Puts the file of a version in its place, or finds it there; none: there is nothing to be put there."""
 
 
 @dataclass
@@ -99,16 +97,16 @@ class Publisher:
         statistics: bytes,
     ) -> EpisodeRow:
         """Serve what the trainer made of an episode, and left as the file of that name; gives the learned episode."""
-        device, version = self._config.predictor.device, trainee.model.version + 1
+        version = trainee.model.version + 1
 
-        def load(path: Path) -> _Content:
-            return _Content(Learner.load(path, device=device), summary, quality)  # checks the file's own digest
+        async def found(path: Path) -> _Content:
+            return _Content(summary, quality)
 
         async def record(new: NewVersion) -> Published:
             learned = replace(new, episode=episode.number, lessons=episode.place)
             return await self.write_with_disk_retry(lambda: self._storage.learned(episode.id, learned, statistics))
 
-        await self._publish(trainee, name, "learned", load, record, lambda: trainee.changing)
+        await self._publish(trainee, name, "learned", found, record, lambda: trainee.changing)
         trainee.release(episode.bytes)
         await self._delete_if_possible(self._files.clear_work(trainee))
         await self.erase_if_possible()
@@ -127,23 +125,31 @@ class Publisher:
 
         return await self._publish(trainee, new_name(version), cause, self._save(trainee, learner), record)
 
-    async def publish_taught(self, trainee: Trainee, lessons: Consolidated) -> None:
-        """Make lessons part of a version: no answer changes, and their raw examples go."""
-        version, until = trainee.model.version + 1, lessons.until
+    async def publish_taught(self, trainee: Trainee) -> bool:
+        """Make lessons part of a version: no answer changes, and their raw examples go. False: there were none."""
+        version, until = trainee.model.version + 1, 0
         name = new_name(version)
 
-        async def record(new: NewVersion) -> Published:
-            return await self._storage.publish(replace(new, lessons=until))
+        async def save(path: Path) -> _Content | None:
+            nonlocal until
+            saved = await self._teaching.save(trainee, path)
+            if saved is None:
+                return None
+            until = saved.until
+            return _Content(saved.summary, self.compared(trainee, saved.quality, saved.summary.labels))
 
-        async with self._file(trainee, name, "taught", version, self._save(trainee, lessons.learner)) as prepared:
-            content = prepared.content
+        async with self._file(trainee, name, "taught", version, save) as prepared:
+            if prepared is None:
+                return False
+            content, new = prepared.content, replace(prepared.version, lessons=until)
             async with self._teaching.unchanged(trainee):
-                published = await record(prepared.version)
+                published = await self._storage.publish(new)
                 prepared.recorded = True
                 model = self._teaching.consolidated(trainee, until, version, content.summary)
-                self._serve(trainee, replace(model, quality=content.quality), prepared.version.snapshot)
+                self._serve(trainee, replace(model, quality=content.quality), new.snapshot)
         await self._tidy(trainee, published)
         await self.erase_if_possible()
+        return True
 
     def compared(self, trainee: Trainee, quality: Quality | None, labels: Sequence[Label]) -> QualityReport:
         """The version that is about to serve and knows these classes, beside the one that serves."""
@@ -157,21 +163,27 @@ class Publisher:
             learner.reconfigure(without_paths(learner.config))
             learner.save(path, pending=False)
             summary = summarize(learner)
-            return _Content(learner, summary, self.compared(trainee, quality_of(learner), summary.labels))
+            return _Content(summary, self.compared(trainee, quality_of(learner), summary.labels))
 
-        return save
+        async def saved(path: Path) -> _Content:
+            return await self._thread.run_in_thread(save, path)
+
+        return saved
 
     async def _publish(
         self, trainee: Trainee, name: str, cause: str, prepare: Prepare, record: Record, give_up: GiveUp = _at_once
     ) -> Published:
         version = trainee.model.version + 1
         async with self._file(trainee, name, cause, version, prepare, give_up) as prepared:
-            content = prepared.content
-            async with self._teaching.held(trainee):
-                published = await record(prepared.version)
-                prepared.recorded = True
-                model = await self._teaching.rebuild(trainee, content.learner, version, content.summary)
-                self._serve(trainee, replace(model, quality=content.quality), prepared.version.snapshot)
+            assert prepared is not None
+            content, head = prepared.content, (name, prepared.version.snapshot.sha256)
+            # Before it is recorded: what can't be loaded must not become the version.
+            async with self._teaching.opened(trainee, head, content.summary) as opened:
+                async with self._teaching.held(trainee):
+                    published = await record(prepared.version)
+                    prepared.recorded = True
+                    model = await self._teaching.rebuild(trainee, head, version, content.summary, opened)
+                    self._serve(trainee, replace(model, quality=content.quality), prepared.version.snapshot)
         await self._tidy(trainee, published)
         return published
 
@@ -183,12 +195,11 @@ class Publisher:
     @contextlib.asynccontextmanager
     async def _file(
         self, trainee: Trainee, name: str, cause: str, version: int, prepare: Prepare, give_up: GiveUp = _at_once
-    ) -> AsyncIterator[_Prepared]:
+    ) -> AsyncIterator[_Prepared | None]:
         """The file of a version in its place, which goes again if the version does not come to be."""
         path = self._files.path(trainee.uid, name)
 
-        def prepared() -> _Prepared:
-            content = prepare(path)
+        def described(content: _Content) -> _Prepared:
             snapshot = NewSnapshot(
                 learner=trainee.id,
                 name=name,
@@ -211,7 +222,11 @@ class Publisher:
 
         made: _Prepared | None = None
         try:
-            made = await self._thread.run_in_thread(prepared)
+            content = await prepare(path)
+            if content is None:
+                yield None
+                return
+            made = await self._thread.run_in_thread(described, content)
             async with self._files.recording(trainee.uid, path, made.version.snapshot.sha256, give_up):
                 yield made
         except Exception:  # whoever is cancelled does not know what the journal has: the next start looks

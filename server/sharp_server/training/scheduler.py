@@ -19,10 +19,10 @@ from sharp_server.runtime.metrics import Metrics
 from sharp_server.storage.data_folder import DataFolder, new_name
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.version_files import VersionFiles
+from sharp_server.teaching.protocol import BaseVersion
 from sharp_server.training.aftermath import Aftermath
 from sharp_server.training.process import TrainerProcess
 from sharp_server.training.protocol import (
-    BaseVersion,
     Died,
     Drop,
     Failed,

@@ -13,7 +13,8 @@ from types import FunctionType, ModuleType
 from torch import Tensor
 
 from sharp_engine import Learner
-from sharp_server.training.protocol import BaseVersion, Job
+from sharp_server.teaching.protocol import BaseVersion
+from sharp_server.training.protocol import Job
 
 
 class SliceOver(Exception):  # noqa: N818 (no fault, but the way out)

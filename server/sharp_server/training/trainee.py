@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sharp_server.prediction.lane import Teachable
 from sharp_server.prediction.model import Model
 from sharp_server.storage.records import EpisodeRow
+from sharp_server.teaching.lane import Teachable
 from sharp_server.training.protocol import PhaseDone, Progressed, Started
 
 

@@ -6,8 +6,6 @@ itself when the front is gone.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import fcntl
 import logging
 import os
@@ -18,6 +16,7 @@ from pathlib import Path
 
 from sharp_server.config.model import LogConfig, TrainerConfig
 from sharp_server.runtime import logs
+from sharp_server.runtime.child_process import die_with_parent, name_process
 from sharp_server.storage.interface import ExampleSource
 
 
@@ -44,18 +43,3 @@ def run_trainer(
     # As in the front: taking torch apart takes long and helps nobody.
     logging.shutdown()
     os._exit(0)
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to end this process with the one that started it; elsewhere the closed pipe does."""
-    _prctl(1, signal.SIGKILL)
-
-
-def name_process(name: str) -> None:
-    """What `ps` and `top` show, where the kernel can be told so."""
-    _prctl(15, ctypes.create_string_buffer(name.encode()))
-
-
-def _prctl(option: int, value: object) -> None:
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(option, value)

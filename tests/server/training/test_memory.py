@@ -18,8 +18,9 @@ from sharp_engine import Learner, preset
 from sharp_server.config.model import LogConfig, TrainerConfig
 from sharp_server.storage.data_folder import sha256_of
 from sharp_server.storage.records import BatchSlice
+from sharp_server.teaching.protocol import BaseVersion
 from sharp_server.training.episode_run import Trainer
-from sharp_server.training.protocol import BaseVersion, Job, Learned, Progressed
+from sharp_server.training.protocol import Job, Learned, Progressed
 
 QUICK = {"device": "cpu", "training.phases": 2, "training.epochs": 1, "training.min_steps": 0}
 

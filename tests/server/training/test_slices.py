@@ -16,10 +16,11 @@ from sharp_engine import Learner, LearnerConfig, preset
 from sharp_engine.learning import running
 from sharp_server.config.model import LogConfig, TrainerConfig
 from sharp_server.storage.records import BatchSlice, Beyond, BeyondKey
+from sharp_server.teaching.protocol import BaseVersion
 from sharp_server.training import episode_run, suspended
 from sharp_server.training.episode_run import Trainer
 from sharp_server.training.preparation import prepare
-from sharp_server.training.protocol import BaseVersion, Job, Learned, LessonsBefore, PhaseDone, Started, Yielded
+from sharp_server.training.protocol import Job, Learned, LessonsBefore, PhaseDone, Started, Yielded
 from sharp_server.training.suspended import SuspendedLearners, tensor_bytes
 
 PHASES = 3

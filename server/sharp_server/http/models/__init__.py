@@ -51,7 +51,7 @@ from sharp_server.http.models.learners import (
     Throughput,
 )
 from sharp_server.http.models.quality import ClassFall, ClassQuality, Confusion, Qualities, Quality, QualityReport
-from sharp_server.http.models.server import Access, ServerStatus, Trainer
+from sharp_server.http.models.server import Access, ServerStatus, Teacher, Trainer
 from sharp_server.http.models.snapshots import (
     DeletedSnapshot,
     Imported,
@@ -117,6 +117,7 @@ __all__ = [
     "TeachRequest",
     "TextLabel",
     "Throughput",
+    "Teacher",
     "Trainer",
     "UndoRequest",
     "Undone",

@@ -28,6 +28,14 @@ class Trainer(Answer):
     memory_bytes: Count
 
 
+class Teacher(Answer):
+    """The process that teaches what is known at once."""
+
+    running: bool
+    restarts: Count
+    memory_bytes: Count
+
+
 class ServerStatus(Answer):
     """How the server is."""
 
@@ -36,6 +44,7 @@ class ServerStatus(Answer):
     state: Literal["starting", "serving", "stopping"]
     learners: Count
     trainer: Trainer
+    teacher: Teacher
     data_bytes: Count
     free_bytes: Count
     corruption_events: Count

@@ -11,8 +11,10 @@ from typing import Protocol
 
 from sharp_engine import Label, LearnerConfig
 from sharp_server.prediction.model import Model
-from sharp_server.prediction.taught import Examples, TaughtLearner
 from sharp_server.storage.records import Beyond, LessonRow
+from sharp_server.teaching.protocol import Examples
+from sharp_server.teaching.remote import RemoteLearner
+from sharp_server.teaching.suspects import Suspects
 
 _OUTCOMES = 1000
 """Of the newest lessons, for whoever repeats one."""
@@ -126,16 +128,17 @@ class _Taught:
 
 
 class Lane:
-    """Belongs to the event loop; what is taught itself belongs to the thread."""
+    """Belongs to the event loop; what is taught itself belongs to the teacher."""
 
     def __init__(self, served: Teachable) -> None:
         self.served = served
-        self.taught: TaughtLearner | None = None
+        self.taught: RemoteLearner | None = None
         """Absent until it is needed: nothing is known beyond the version then."""
         self.lock = asyncio.Lock()
         """Held while something is taught, and while the journal changes what is to be."""
         self.stale = False
         """Whether it must be made anew before anything else."""
+        self.suspects = Suspects()
         self.counted = 0
         """Place of the batch that was counted last, or is about to be: what lessons are stamped with."""
         self.stamps: deque[int] = deque()
@@ -180,9 +183,10 @@ class Lane:
         while len(self._outcomes) > _OUTCOMES:
             self._outcomes.popitem(last=False)
 
-    def has_lesson_until(self, until: int) -> bool:
-        """Whether a lesson up to a place is known beyond the version."""
-        return any(place <= until for place in self._lessons)
+    @property
+    def first_lesson(self) -> int:
+        """Place of the first of them; there must be one."""
+        return min(self._lessons)
 
     def knows(self, place: int) -> bool:
         """Whether a lesson is known beyond the version."""
@@ -204,11 +208,18 @@ class Lane:
         """Say how many bytes lessons take."""
         self.served.keep_lessons(len(self._lessons), self._lesson_bytes)
 
-    def begin_anew(self, taught: TaughtLearner) -> None:
+    def begin_anew(self, taught: RemoteLearner | None) -> None:
         """Nothing is known but a version."""
+        self.let_go()
         self.taught, self._lessons, self.batch_examples = taught, {}, 0
         self._lesson_examples = self._lesson_bytes = 0
         self.ahead.clear()
+
+    def let_go(self) -> None:
+        """The teacher need not keep it."""
+        if self.taught is not None:
+            self.taught.drop()
+            self.taught = None
 
     def answer(self, chosen: Sequence[Waiting]) -> None:
         """These lessons serve: whoever waits for them hears so."""

@@ -2,7 +2,7 @@
 
 It is a pure function of the version and the arrivals in the journal's order, so it can be made again at any time, the
 same to the last bit. Used by one thread at a time, never by the event loop and never by the predictor's thread; what it
-gives out (predictors, copies) is immutable.
+gives out (predictors, summaries) is immutable.
 """
 
 from __future__ import annotations
@@ -10,62 +10,32 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import torch
-from numpy.typing import NDArray
 
 from sharp_engine import Label, Learner, NothingLearnedError, Predictor, SharpError
 from sharp_engine.labels import Labels
 from sharp_server.errors import redact
+from sharp_server.prediction.portable_config import without_paths
+from sharp_server.prediction.quality import quality_of
 from sharp_server.prediction.summary import Summary, summarize
+from sharp_server.teaching.protocol import Examples, Known, Saved, Taken
 
 log = logging.getLogger(__name__)
-
-Examples = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What arrived at one place: a lesson or a batch."""
-
-    place: int
-    lesson: bool
-    x: Examples
-    labels: Sequence[Label]
-
-
-@dataclass(frozen=True)
-class Known:
-    """What answers know at one moment."""
-
-    predictor: Predictor | None
-    """Absent if no class is known."""
-    summary: Summary | None
-    """Of everything known, where it has other classes than the version."""
-
-
-@dataclass(frozen=True)
-class Consolidated:
-    """What can become a version by itself: the one of before, and the lessons that came before any batch."""
-
-    learner: Learner
-    """A copy that stays as it is."""
-    until: int
-    """Place of the last of those lessons."""
 
 
 class TaughtLearner:
     """A learner, and what it was taught since its version was made."""
 
-    def __init__(self, learner: Learner, summary: Summary | None) -> None:
-        """`summary`: of the version; none: nothing was learned yet."""
+    def __init__(self, learner: Learner, classes: Sequence[Label] = ()) -> None:
+        """`classes`: of the version, in its summary's order; none: nothing was learned yet."""
         self._learner = learner
-        self._classes = summary.labels if summary is not None else []
+        self._classes = list(classes)
         self._summary: Summary | None = None
         self._until = 0
-        self._before_batches: Consolidated | None = None
+        self._before_batches: tuple[Learner, int] | None = None
+        """As it was before any batch was counted, and the place of the last lesson by then."""
 
     def teach(self, place: int, x: Examples, labels: Sequence[Label]) -> None:
         """Take a lesson, or raise and stay as it was."""
@@ -99,7 +69,7 @@ class TaughtLearner:
     def count(self, x: Examples, labels: Sequence[Label]) -> None:
         """Take a batch that is still to be learned with its episode: known, but no reason for corrections."""
         if self._before_batches is None:
-            self._before_batches = self.lessons_only()
+            self._before_batches = self._lessons_only()
         try:
             self._learner.teach(x, list(labels), correct=False)
         except SharpError as error:  # its episode says what is wrong with it
@@ -119,7 +89,7 @@ class TaughtLearner:
         classes = predictor.classes if predictor is not None else []
         if classes != self._classes:
             self._summary, self._classes = summarize(self._learner), classes
-        return Known(predictor, self._summary)
+        return Known(predictor.for_serving() if predictor is not None else None, self._summary)
 
     def _predictor(self) -> Predictor | None:
         try:
@@ -127,9 +97,24 @@ class TaughtLearner:
         except NothingLearnedError:
             return None
 
-    def lessons_only(self) -> Consolidated:
-        """What can become a version by itself."""
-        return self._before_batches or Consolidated(_frozen(self._learner), self._until)
+    def summary(self) -> Summary:
+        """Of everything that is known."""
+        return summarize(self._learner)
+
+    def save(self, path: Path, first: int) -> Saved | None:
+        """Write what can become a version by itself: the one of before, and the lessons that came before any batch.
+
+        None: nothing from the place `first` on is among those, and nothing is written.
+        """
+        learner, until = self._lessons_only()
+        if until < first:
+            return None
+        learner.reconfigure(without_paths(learner.config))
+        learner.save(path, pending=False)
+        return Saved(until, summarize(learner), quality_of(learner))
+
+    def _lessons_only(self) -> tuple[Learner, int]:
+        return self._before_batches or (_frozen(self._learner), self._until)
 
 
 def teach_lesson(learner: Learner, x: Examples, labels: Sequence[Label]) -> bool:

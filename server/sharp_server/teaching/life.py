@@ -1,0 +1,134 @@
+"""One life of the teacher's process, as the front sees it: a socket, what was asked through it, what comes back.
+
+Requests are written in one thread and answers read in another, which allocates and fills memory without Python's lock:
+however large either is, the event loop and predictions go on. It never starts the process, and never restarts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from sharp_server.runtime.thread_priority import lower_thread_priority
+from sharp_server.teaching import wire
+from sharp_server.teaching.changes import Receiver, memory_of
+from sharp_server.teaching.desk import Changed, Forgotten, Message
+from sharp_server.teaching.protocol import Answer, Done, Ready, Refused, Request, TeacherDiedError
+
+log = logging.getLogger(__name__)
+
+
+class Life:
+    """Belongs to the event loop, but for what its two threads do."""
+
+    def __init__(
+        self,
+        pipe: socket.socket,
+        niceness: int,
+        on_ready: Callable[[Life], None],
+        on_end: Callable[[Life], None],
+    ) -> None:
+        self._pipe, self._niceness, self._on_ready, self._on_end = pipe, niceness, on_ready, on_end
+        self._loop = asyncio.get_running_loop()
+        self._asked: deque[asyncio.Future[Answer]] = deque()
+        """In the order of the requests, which is that of the answers."""
+        self._ended = False
+        self._writer = ThreadPoolExecutor(
+            1, thread_name_prefix="teacher-requests", initializer=lower_thread_priority, initargs=(niceness,)
+        )
+        self._reader = threading.Thread(target=self._read, name="teacher-answers", daemon=True)
+        self._reader.start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is gone, as far as the front knows."""
+        return self._ended
+
+    def ask(self, request: Request) -> asyncio.Future[Answer]:
+        """Have something done. Whoever stops waiting for the answer changes nothing about its being done."""
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        if self._ended:
+            future.set_exception(TeacherDiedError(at_work=False))
+            return future
+        self._asked.append(future)
+        self._writer.submit(self._write, request)
+        return future
+
+    def close(self) -> None:
+        """End the connection: the process ends by itself when it notices."""
+        with contextlib.suppress(OSError):
+            self._pipe.shutdown(socket.SHUT_RDWR)
+        self._writer.shutdown(wait=False, cancel_futures=True)
+
+    # ---- in threads -------------------------------------------------------------------------------------------------
+
+    def _write(self, request: Request) -> None:
+        try:
+            wire.send(self._pipe, request)
+        except OSError:
+            pass  # it died: the reader hears of it
+        except Exception:  # nobody would ever answer
+            log.exception("a request to the teacher could not be written")
+            self.close()
+
+    def _read(self) -> None:
+        lower_thread_priority(self._niceness)
+        receivers: dict[int, Receiver] = {}
+        try:
+            while True:
+                answer = self._next(receivers)
+                self._later(self._take, answer)
+                del answer
+        except (EOFError, OSError):
+            pass
+        except Exception:  # what follows could not be understood either
+            log.exception("an answer of the teacher could not be read")
+        self._later(self._end)
+        receivers.clear()
+
+    def _next(self, receivers: dict[int, Receiver]) -> Ready | Answer | Refused:
+        message: Message = wire.receive_head(self._pipe)
+        if isinstance(message, Forgotten):
+            receivers.pop(message.learner, None)
+            return Done()
+        if not isinstance(message, Changed):
+            return message
+        receiver = receivers.setdefault(message.learner, Receiver())
+        room = receiver.room_for(message.changes)
+        wire.receive_into(self._pipe, [memory_of(tensor) for tensor in room])
+        answer: Answer = receiver.read(message.changes, room)
+        return answer
+
+    def _later(self, call: Callable[..., None], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    # ---- on the event loop ------------------------------------------------------------------------------------------
+
+    def _take(self, answer: Ready | Answer | Refused) -> None:
+        if isinstance(answer, Ready):
+            self._on_ready(self)
+            return
+        future = self._asked.popleft()
+        if future.done():  # whoever asked has gone
+            return
+        if isinstance(answer, Refused):
+            future.set_exception(answer.error)
+        else:
+            future.set_result(answer)
+
+    def _end(self) -> None:
+        self._ended = True
+        self.close()
+        self._pipe.close()
+        asked, self._asked = self._asked, deque()
+        for place, future in enumerate(asked):
+            if not future.done():
+                future.set_exception(TeacherDiedError(at_work=place == 0))
+        self._on_end(self)
