@@ -2,9 +2,9 @@
 
 Importing costs each server two seconds of processor time, its trainer two more, and tests start more than a hundred. A
 forked server is as real as another: a process of its own with its own signals, which runs `python -m sharp_server` from
-its first line on. What is different is its parent, who passes on how it ended, and its first trainer: that is its child
-as usual, but was forked before there was anything to inherit, and waits; so was its first teacher. Whatever follows
-one of them that died is spawned, as all are elsewhere.
+its first line on. What is different is its parent, who passes on how it ended, and its first two trainers: they are
+its children as usual, but were forked before there was anything to inherit, and wait; so were its first two teachers.
+Whatever follows when both have died is spawned, as all are elsewhere.
 
 `python -m tests.warm_servers` is that parent: it reads what to start from standard input, a JSON document per line.
 """
@@ -183,8 +183,8 @@ def _become_server(order: dict[str, Any]) -> NoReturn:
         for here, there in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(here, there)
         os.closerange(3, 1 << 10)
-        _keep_trainer_ready()
-        _keep_teacher_ready()
+        _keep_trainers_ready()
+        _keep_teachers_ready()
         sys.argv[1:] = order["arguments"]
         code = sys.modules["__main__"].main(order["arguments"])
     except SystemExit as ending:
@@ -226,32 +226,37 @@ class _Child:
             time.sleep(0.005)
 
 
-def _keep_trainer_ready() -> None:
-    """Fork a trainer now, while there is one thread, no file and no learner; the first launch takes it."""
+_READY = 2
+"""So many of each kind: one that dies is followed by another in no time. Each that waits costs every server a fork."""
+
+
+def _keep_trainers_ready() -> None:
+    """Fork trainers now, while there is one thread, no file and no learner; the first launches take them."""
     from sharp_server.training import process
     from sharp_server.training.worker import run_trainer
 
     spawn = process.spawn_trainer
-    take = _fork_ahead(lambda handle, arguments: run_trainer(Connection(handle), *arguments))
+    ready = [_fork_ahead(lambda handle, arguments: run_trainer(Connection(handle), *arguments)) for _ in range(_READY)]
 
     def take_ready_one(pipe: Connection, arguments: process.Arguments) -> Process:
-        process.spawn_trainer = spawn
-        return take(pipe.fileno(), arguments)
+        return ready.pop(0)(pipe.fileno(), arguments) if ready else spawn(pipe, arguments)
 
     process.spawn_trainer = take_ready_one
 
 
-def _keep_teacher_ready() -> None:
-    """The same for the teacher."""
+def _keep_teachers_ready() -> None:
+    """The same for teachers."""
     from sharp_server.teaching import process
     from sharp_server.teaching.worker import run_teacher
 
     spawn = process.spawn_teacher
-    take = _fork_ahead(lambda handle, arguments: run_teacher(socket.socket(fileno=handle), *arguments))
+    ready = [
+        _fork_ahead(lambda handle, arguments: run_teacher(socket.socket(fileno=handle), *arguments))
+        for _ in range(_READY)
+    ]
 
     def take_ready_one(pipe: socket.socket, arguments: process.Arguments) -> Process:
-        process.spawn_teacher = spawn
-        return take(pipe.fileno(), arguments)
+        return ready.pop(0)(pipe.fileno(), arguments) if ready else spawn(pipe, arguments)
 
     process.spawn_teacher = take_ready_one
 

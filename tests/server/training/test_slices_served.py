@@ -13,9 +13,9 @@ import safetensors.numpy
 from sharp.v1 import label_pb2, learner_admin_pb2, learner_pb2, snapshot_pb2
 from tests.server.running import SECONDS, Server, Stream, answered, blobs, until
 
-SLICED: dict[str, Any] = {"training__phases": "20", "training__min_steps": "150"}
-LONG: dict[str, Any] = {"training__phases": "3", "training__min_steps": "1000"}
-PASSING: dict[str, Any] = {"training__phases": "2", "training__min_steps": "450"}
+SLICED: dict[str, Any] = {"training__phases": "20", "training__min_steps": "75"}
+LONG: dict[str, Any] = {"training__phases": "3", "training__min_steps": "500"}
+PASSING: dict[str, Any] = {"training__phases": "2", "training__min_steps": "225"}
 """Less than a third of it, in phases that take a while."""
 X, Y = blobs("abc", each=60)
 
@@ -36,7 +36,7 @@ def between(lend: Callable[..., Server]) -> Iterator[tuple[Server, Stream, Strea
     with begin(server, "first", SLICED) as first:
         first.wait_event("progress")
         with begin(server, "other", PASSING) as other:
-            until(lambda: server.status().trainer.learner == "other")
+            other.wait_event("started")
             yield server, first, other
 
 
@@ -83,7 +83,7 @@ def test_a_taught_learner_whose_episode_is_suspended_ends_with_the_same_bits(len
                 with server.stream("small") as small:
                     small.send(*blobs("ab"))
                     small.end()
-                    until(lambda: server.status().trainer.learner == "small")  # noqa: B023
+                    small.wait_event("started")
                     server.lesson("large", *blobs("e", each=2))
                     assert finish(small).model_version == 1
                 assert server.learner("large").status.model_version == 0, "it is still at it"
@@ -140,8 +140,8 @@ def test_a_snapshot_is_restored_between_two_slices_and_the_episode_starts_over_o
         first.send(X, Y)
         first.end()
         first.wait_event("progress")
-        with begin(server, "other", PASSING):
-            until(lambda: server.status().trainer.learner == "other")
+        with begin(server, "other", PASSING) as other:
+            other.wait_event("started")
             request = snapshot_pb2.RestoreSnapshotRequest(learner="first", snapshot_id=snapshots[0].id)
             assert server.admin.RestoreSnapshot(request, timeout=SECONDS).model_version == 2
             first.wait_event("started")
