@@ -70,6 +70,7 @@ def command(
         typer.Option(help="Folder for the results; else benchmarks/results, or sharp-benchmark/learner for trials."),
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch; else what torch chooses.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Measure seeds again that this engine has finished.")] = False,
 ) -> None:
     """Measure what the default learner is worth: class by class, with few examples, corrected, with unknown classes."""
 
@@ -86,7 +87,7 @@ def command(
         experiments = chosen(EXPERIMENTS, only or [])
         folder = output or (RESULTS if options.for_the_record else ELSEWHERE)
         with tempfile.TemporaryDirectory(prefix="sharp-learners-") as learners:
-            results = run_all(experiments, Context(options, Path(learners)), folder, bar)
+            results = run_all(experiments, Context(options, Path(learners)), folder, bar, again)
         bar.console.print(f"written: {folder}/learner-*.json", highlight=False)
         return Found(results)
 

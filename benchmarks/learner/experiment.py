@@ -1,8 +1,12 @@
-"""An experiment, and how it is run: seed by seed, its file written after each."""
+"""An experiment, and how it is run: seed by seed, its file written after each.
+
+A seed that the same engine finished with the same settings is kept, so that a run that was stopped goes on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ from benchmarks.learner.context import Context
 from benchmarks.learner.options import LearnerOptions
 from benchmarks.learner.summary import Figures, summarise
 from benchmarks.reporting.files import write_json
-from benchmarks.reporting.machine import machine, versions
+from benchmarks.reporting.machine import engine_digest, machine, versions
 from benchmarks.reporting.runner import ReportProgress
 
 
@@ -65,11 +69,21 @@ class ExperimentResult:
             "machine": machine(),
         }
 
-    def write(self, folder: Path) -> Path:
-        """Write it under the experiment's name."""
-        path = folder / f"learner-{self.experiment.group}-{self.experiment.case}.json"
-        write_json(path, self.to_dict())
-        return path
+    def resume(self, folder: Path, but: Collection[int] = ()) -> None:
+        """Take over the seeds that this engine finished with these settings, but for some."""
+        path = self._path(folder)
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if found.get("settings") == self.options.to_dict():
+            runs = [run for run in found["runs"] if run.get("engine") == engine_digest()]
+            self.runs = [run for run in runs if run["seed"] not in but]
+
+    def add(self, run: Figures, folder: Path) -> None:
+        """Take in a seed that is finished, and write it all under the experiment's name."""
+        self.runs = sorted([*self.runs, run], key=lambda one: int(one["seed"]))
+        write_json(self._path(folder), self.to_dict())
+
+    def _path(self, folder: Path) -> Path:
+        return folder / f"learner-{self.experiment.group}-{self.experiment.case}.json"
 
 
 def chosen(experiments: Sequence[Experiment], only: Sequence[str]) -> list[Experiment]:
@@ -82,18 +96,24 @@ def chosen(experiments: Sequence[Experiment], only: Sequence[str]) -> list[Exper
 
 
 def run_all(
-    experiments: Sequence[Experiment], context: Context, output: Path, progress: ReportProgress
+    experiments: Sequence[Experiment], context: Context, output: Path, progress: ReportProgress, again: bool = False
 ) -> list[ExperimentResult]:
-    """Run experiments one after another; each is written after every seed, so that a stopped run leaves what it has."""
-    turns = [(e, seed) for e in experiments for seed in e.seeds or context.options.seeds]
-    progress("starting", 0.0, len(turns))
+    """Run what is not finished, one after another; each is written after every seed. `again`: whatever is asked for."""
     results: dict[str, ExperimentResult] = {}
+    turns: list[tuple[Experiment, int]] = []
+    for experiment in experiments:
+        seeds = experiment.seeds or context.options.seeds
+        result = results[experiment.name] = ExperimentResult(experiment, context.options)
+        result.resume(output, but=seeds if again else ())
+        finished = {run["seed"] for run in result.runs}
+        turns += [(experiment, seed) for seed in seeds if seed not in finished]
+    end = max(1, len(turns))
+    progress("starting", 0.0, end)
     for number, (experiment, seed) in enumerate(turns):
         title = f"{experiment.name}, seed {seed}"
         context.report = lambda text, share, title=title, at=number: progress(f"{title}: {text}", at + share)  # type: ignore[misc]
         context.report("starting", 0.0)
-        result = results.setdefault(experiment.name, ExperimentResult(experiment, context.options))
-        result.runs.append({"seed": seed, **experiment.measure(context, seed)})
-        result.write(output)
-    progress("done", len(turns))
+        found = {"seed": seed, "engine": engine_digest(), **experiment.measure(context, seed)}
+        results[experiment.name].add(found, output)
+    progress("done", end)
     return list(results.values())

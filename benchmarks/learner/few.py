@@ -14,9 +14,9 @@ from benchmarks.learner import metrics, references
 from benchmarks.learner.context import Context
 from benchmarks.learner.experiment import Experiment
 from benchmarks.learner.features import features_of
+from benchmarks.learner.references import Rows
 from benchmarks.learner.sequences import predict
 from benchmarks.learner.summary import Figures
-from sharp_engine import Learner
 
 GROUP = "few"
 NUMBERS = (1, 5, 20)
@@ -49,6 +49,7 @@ def measure(context: Context, seed: int, scene: Scene) -> Figures:
     judge = split.judge.take(np.flatnonzero(np.isin(split.judge.y, [*few, *known])))
     many = split.train.take(np.flatnonzero(np.isin(split.train.y, known)))
     figures: Figures = {"classes": {"few": [split.classes[c] for c in few], "others": len(known)}}
+    settled: tuple[Rows, Rows] | None = None  # features of many and of the queries: of every copy the same
     for number in NUMBERS:
         taught = draw_examples(split.train, few, number, seed)
         found = context.learned(scene.dataset, sequence, seed)
@@ -56,22 +57,23 @@ def measure(context: Context, seed: int, scene: Scene) -> Figures:
         for class_id in few:
             part = taught.take(np.flatnonzero(taught.y == class_id))
             found.learner.teach(part.x, part.y)
-        seen = Examples(np.concatenate((many.x, taught.x)), np.concatenate((many.y, taught.y)))
+        if settled is None:
+            settled = features_of(found.learner, many.x), features_of(found.learner, judge.x)
+        x = np.concatenate((settled[0], features_of(found.learner, taught.x)))
         figures[str(number)] = {
             "learner": metrics.divided(judge.y, predict(found.learner, judge), few).to_dict(),
-            **beside(found.learner, seen, judge, few),
+            **beside(x, np.concatenate((many.y, taught.y)), settled[1], judge.y, few),
         }
     return figures
 
 
-def beside(learner: Learner, seen: Examples, judge: Examples, few: Sequence[int]) -> Figures:
+def beside(x: Rows, y: metrics.Ints, queries: Rows, truth: metrics.Ints, few: Sequence[int]) -> Figures:
     """The plain methods, on the learner's own features."""
-    x, queries = features_of(learner, seen.x), features_of(learner, judge.x)
     answers = {
-        "discriminant": references.discriminant(x, seen.y, queries),
-        "neighbours": references.nearest_neighbours(x, seen.y, queries),
+        "discriminant": references.discriminant(x, y, queries),
+        "neighbours": references.nearest_neighbours(x, y, queries),
     }
-    return {name: metrics.divided(judge.y, found, few).to_dict() for name, found in answers.items()}
+    return {name: metrics.divided(truth, found, few).to_dict() for name, found in answers.items()}
 
 
 def draw_examples(train: Examples, classes: Sequence[int], number: int, seed: int) -> Examples:

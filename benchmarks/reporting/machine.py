@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+
+import sharp_engine
 
 _RESULTS = (":(exclude,top)benchmarks/results", ":(exclude,top)docs/proof.md")
 
@@ -40,6 +44,15 @@ def describe(facts: dict[str, Any]) -> str:
     'AMD EPYC, 2 cores, torch on 2 of them, Linux x86_64'
     """
     return f"{facts['cpu']}, {facts['cores']} cores, torch on {facts['threads']} of them, {facts['system']}"
+
+
+@cache
+def engine_digest() -> str:
+    """Of all source files of the engine: what another one measured is to be measured anew."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(sharp_engine.__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _cpu_model() -> str:

@@ -13,19 +13,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import sharp_engine
 from benchmarks import datasets
 from benchmarks.datasets import Dataset
 from benchmarks.errors import BenchmarkError, OptionError
 from benchmarks.paper import published, scenario
 from benchmarks.reporting.files import write_json
-from benchmarks.reporting.machine import describe, machine, versions
+from benchmarks.reporting.machine import describe, engine_digest, machine, versions
 from benchmarks.reporting.runner import ReportProgress, silently
 from benchmarks.ring import environment, pretrained, roster
 from benchmarks.ring.options import RingOptions
@@ -68,15 +66,6 @@ class Bout:
     def engine(self) -> str:
         """A digest of the engine as it is now, for ours; an older one's run is shown as such and run again."""
         return engine_digest() if self.entry.kind == "ours" else ""
-
-
-@cache
-def engine_digest() -> str:
-    """Of all source files of our engine."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(sharp_engine.__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from typer.testing import CliRunner
 
 from benchmarks.errors import OptionError
 from benchmarks.learner import __main__ as command
-from benchmarks.learner import corrections, few, sequences
+from benchmarks.learner import corrections, experiment, few, sequences
 from benchmarks.learner.context import Context
-from benchmarks.learner.experiment import chosen
+from benchmarks.learner.experiment import Experiment, chosen, run_all
 from benchmarks.learner.options import LearnerOptions
 from benchmarks.reporting import learner_tables, measured_tables
 
@@ -178,3 +179,25 @@ def test_experiments_are_chosen_by_group_or_name() -> None:
 def test_an_option_that_cannot_be_is_named(wrong: dict[str, Any], named: str) -> None:
     with pytest.raises(OptionError, match=named):
         LearnerOptions(**{"data_root": Path(), **wrong})
+
+
+def test_finished_seeds_are_kept_unless_the_engine_or_the_settings_changed(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[int] = []
+
+    def measure(_: Context, seed: int) -> dict[str, Any]:
+        measured.append(seed)
+        return {"accuracy": 0.5}
+
+    asked = Experiment("shares", "anything", "Anything", measure)
+    first = replace(context, options=replace(context.options, seeds=(1,)))
+    run_all([asked], first, tmp_path, lambda *_: None)
+    (result,) = run_all([asked], context, tmp_path, lambda *_: None)
+    assert measured == [1, 0, 2] and [run["seed"] for run in result.runs] == [0, 1, 2]
+    (result,) = run_all([asked], first, tmp_path, lambda *_: None, again=True)
+    assert measured == [1, 0, 2, 1] and [run["seed"] for run in result.runs] == [0, 1, 2]
+    run_all([asked], replace(first, options=replace(first.options, fraction=0.5)), tmp_path, lambda *_: None)
+    monkeypatch.setattr(experiment, "engine_digest", lambda: "another")
+    run_all([asked], replace(first, options=replace(first.options, fraction=0.5)), tmp_path, lambda *_: None)
+    assert measured == [1, 0, 2, 1, 1, 1]
