@@ -79,7 +79,7 @@ class TeachingResult:
     idle: Latency = field(default_factory=lambda: Latency("idle"))
     teaching: Latency = field(default_factory=lambda: Latency("while labels are taught"))
     taught: list[float] = field(default_factory=list)
-    """Labels that were really taught per second, round by round."""
+    """Labels whose call was answered, per second, as long as predictions were asked for; round by round."""
     teach_under_load: Spent = field(default_factory=lambda: Spent("Teach at that rate, beside predictions"))
 
     @property
@@ -185,8 +185,8 @@ def _keep_teaching(bench: Bench, corners: Array, result: TeachingResult) -> Iter
         while not stop.is_set():
             calls.append(threads.submit(_teach, bench, corners, rng))
             time.sleep(max(0.0, begun + len(calls) / rate - time.perf_counter()))
+        result.taught.append(sum(call.done() for call in calls) / (time.perf_counter() - begun))
         wait(calls)
-        result.taught.append(len(calls) / (time.perf_counter() - begun))
 
     with ThreadPoolExecutor(_CALLERS) as threads, in_background(partial(teach, threads)):
         yield
