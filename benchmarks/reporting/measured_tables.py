@@ -153,7 +153,7 @@ def serving(results: Results) -> str:
                 p99 = f"p99 {1000 * state['p99_seconds']:.1f} ms, {state['failures']} failed of {state['requests']:,}"
                 rows.append((f"single images, {state['name']}", p99, f"{state['p99_ratio']:.2f} of idle",
                              _most(state["target"])))  # fmt: skip
-        if result.get("throughput") and result.get("teaching"):
+        if "throughput" in result and result.get("teaching"):
             rows += _taught(result["teaching"])
         if result.get("pages"):
             rows += _watched(result["pages"])

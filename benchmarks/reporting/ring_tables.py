@@ -95,13 +95,15 @@ def overview(results: Sequence[dict[str, Any]]) -> str:
         for record in ring["contestants"]:
             text = _percent(record, "accuracy")
             text += f" ({record['fraction']:g})" if record["fraction"] < 1.0 else ""
+            title = record["title"].removesuffix(f" {OUTDATED}")
             bold = record["name"] in ahead or record["name"] == best
-            cells.setdefault(record["title"], {})[_name(ring)] = f"**{text}**" if bold else text
-            ranks.setdefault(record["title"], []).append(record["mean"]["accuracy"] - level)
+            mark = "" if title == record["title"] else f" {OUTDATED}"
+            cells.setdefault(title, {})[_name(ring)] = (f"**{text}**" if bold else text) + mark
+            ranks.setdefault(title, []).append(record["mean"]["accuracy"] - level)
     order = sorted(cells, key=lambda title: -sum(ranks[title]) / len(ranks[title]))
     columns = ["", *map(_name, rings)]
     table = markdown_table(columns, [(title, *(cells[title].get(c, "–") for c in columns[1:])) for title in order])
-    return f"{table}\n\n{OUTDATED_NOTE}" if any(title.endswith(OUTDATED) for title in order) else table
+    return f"{table}\n\n{OUTDATED_NOTE}" if OUTDATED in table else table
 
 
 def details(results: Sequence[dict[str, Any]]) -> str:

@@ -52,6 +52,13 @@ def test_a_rival_that_is_ahead_without_raw_data_is_bold_instead() -> None:
     assert "| Ridge | **91.0** |" in lines and "| Sharp | 90.0 |" in lines
 
 
+def test_a_contestant_has_one_row_and_the_figure_of_an_earlier_engine_a_mark() -> None:
+    earlier = record("sharp", 0.7, kind="ours", title=f"Sharp {ring_tables.OUTDATED}")
+    text = ring_tables.overview([ring("mnist", OURS), ring("banking77", earlier)])
+    assert f"| Sharp | **90.0** | **70.0** {ring_tables.OUTDATED} |" in text.splitlines()
+    assert text.endswith(ring_tables.OUTDATED_NOTE)
+
+
 def test_who_learned_from_a_part_says_so_and_the_paper_stands_beside() -> None:
     text = ring_tables.details([ring("mnist", record("der", 0.8, fraction=0.1, published="DER"), OURS)])
     assert "| Der, 0.1 of the examples | 80.0 | 82.7 ± 2.7 |" in text
