@@ -46,6 +46,10 @@ def command(
         ),
     ] = None,
     pretrained_epochs: Annotated[int, typer.Option(help="Passes over that data set.")] = PRETRAINED_EPOCHS,
+    resume_from: Annotated[
+        Path | None,
+        typer.Option(metavar="RESULT.json", help="Go on from what an earlier ring, perhaps elsewhere, has finished."),
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Run the chosen ones again, also if they are finished.")
     ] = False,
@@ -80,6 +84,7 @@ def command(
             threads=threads,
             ring_python=ring_python,
             launcher=shlex.split(launcher),
+            resume_from=resume_from,
             again=again,
         )
         folder = output or Path("sharp-benchmark") / f"ring-{options.slug}"

@@ -62,6 +62,8 @@ class RingOptions:
     """The interpreter of the rivals' environment."""
     launcher: Sequence[str] = field(default=())
     """A command that each contestant's process is started through, such as `nice -n 19`."""
+    resume_from: Path | None = None
+    """A `result.json` of the same ring: what it holds, and the output folder lacks, counts as finished."""
     again: bool = False
     """Run chosen contestants that are finished once more."""
 
@@ -78,6 +80,8 @@ class RingOptions:
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "at least 1")
 
+        if self.resume_from is not None:
+            require(self.resume_from.is_file(), "resume_from", self.resume_from, "a file")
         if self.pretrained is not None:
             sources = tuple(name for name in DATASETS if name in PRESETS)
             known = self.pretrained in sources or Path(self.pretrained).is_file()

@@ -62,8 +62,37 @@ class Run:
     def read(cls, path: Path) -> Run:
         """Of a file."""
         values = json.loads(path.read_text(encoding="utf-8"))
-        after = tuple(float("nan") if value is None else value for value in values["accuracy_after_episode"])
-        return cls(**{**values, "accuracy_after_episode": after})
+        return cls(**{**values, "accuracy_after_episode": _numbers(values["accuracy_after_episode"])})
+
+
+def stored_runs(path: Path) -> tuple[dict[str, Any], list[Run]]:
+    """The settings of a `result.json`, and every run in it; keys are left empty."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    runs = []
+    for record in stored["contestants"]:
+        for values in record["runs"]:
+            commit = {"commit": values["commit"]} if values.get("commit") else {}
+            runs.append(
+                Run(
+                    key="",
+                    contestant=record["name"],
+                    seed=values["seed"],
+                    fraction=record["fraction"],
+                    training_examples=values["training_examples"],
+                    accuracy_after_episode=_numbers(values["accuracy_after_episode"]),
+                    resumes_exactly=record["resumes_exactly"],
+                    settings=record["settings"],
+                    versions={**record["versions"], **commit},
+                    engine=values.get("engine", ""),
+                    machine=values.get("machine", ""),
+                    **{name: values[name] for name in SCALARS},
+                )
+            )
+    return stored["settings"], runs
+
+
+def _numbers(values: Sequence[float | None]) -> tuple[float, ...]:
+    return tuple(float("nan") if value is None else value for value in values)
 
 
 def judge(
@@ -184,6 +213,7 @@ class Standing:
                     "training_examples": run.training_examples,
                     "commit": run.versions.get("commit", ""),
                     "machine": run.machine,
+                    "engine": run.engine,
                     **{name: getattr(run, name) for name in SCALARS},
                     "accuracy_after_episode": run.accuracy_after_episode,
                 }

@@ -30,7 +30,7 @@ from benchmarks.ring.options import RingOptions
 from benchmarks.ring.pretrained import Pretrained
 from benchmarks.ring.protocol import PROGRESS, Ints, Outcome, Stream, Task
 from benchmarks.ring.report import write_report
-from benchmarks.ring.result import RingResult, Run, Standing, judge
+from benchmarks.ring.result import RingResult, Run, Standing, judge, stored_runs
 from benchmarks.ring.roster import Entry
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +78,8 @@ def run(
     """Run what is not finished; write result and report into `output` after each contestant."""
     dataset = dataset or datasets.load(options.dataset, options.data_root, test=not options.validate)
     ring = Ring(options, output, dataset, pretrained.prepare(options, dataset, output, progress))
+    if options.resume_from is not None:
+        ring.take_over(options.resume_from)
     bouts = [bout for bout in ring.bouts(roster.chosen(options.only)) if options.again or ring.finished(bout) is None]
     ring.require_environment(bouts)
     progress("starting", 0.0, float(max(1, len(bouts))))
@@ -128,6 +130,10 @@ class Ring:
         return {**self.options.to_dict(), **({"pretrained": self.pretrained.to_dict()} if self.pretrained else {})}
 
     @property
+    def _stored_settings(self) -> dict[str, Any]:
+        return {**self.settings, "memory": self.options.memory_for(len(self.dataset.classes))}
+
+    @property
     def machine(self) -> dict[str, Any]:
         """The one that contestants run on now."""
         return {**machine(), "threads": self.options.threads}
@@ -152,6 +158,18 @@ class Ring:
         path = self._kept(bout)
         found = Run.read(path) if path.is_file() else None
         return found if found is not None and (found.key, found.engine) == (bout.key, bout.engine) else None
+
+    def take_over(self, stored: Path) -> None:
+        """Keep the runs of a stored result that are not there yet; raises if it is of another ring."""
+        settings, runs = stored_runs(stored)
+        if settings != self._stored_settings:
+            raise OptionError(f"{stored} is the result of another ring: {settings}")
+        known = {entry.name: entry for entry in roster.ROSTER}
+        for run in runs:
+            if run.contestant in known:
+                bout = self.bout(known[run.contestant], run.seed, run.fraction)
+                if not self._kept(bout).is_file():
+                    replace(run, key=bout.key).write(self._kept(bout))
 
     def require_environment(self, bouts: list[Bout]) -> None:
         """Raise unless there is an interpreter for everyone, before hours are spent."""
@@ -228,7 +246,7 @@ class Ring:
         compared = plain and self.options.order in (None, "label")
         figures = published.figures(self.options.dataset, "full") if compared else {}
         return RingResult(
-            settings={**self.settings, "memory": self.options.memory_for(len(self.dataset.classes))},
+            settings=self._stored_settings,
             data={
                 "source": self.dataset.source,
                 "classes": len(self.dataset.classes),

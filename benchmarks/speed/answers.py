@@ -1,9 +1,9 @@
 """A prediction of the default learner against its floor: the bare operations that its features and its metric need.
 
-The floor is handed floats in the order that convolutions like best, and does for each example: one convolution with the
-patch dictionary, two box filters, ReLU and pooling of both signs; the random features' product, the whitening's, the
-axes', and two with all classes; where the network's vote has a weight, its layers' products too. No normalisation, no
-score, share, distance, novelty or label.
+The floor is handed floats in the order that convolutions like best, and does for each example: one convolution with
+the patch dictionary, two box filters, ReLU and a product with the grid's cells for both signs; the random features'
+product, the whitening's, the axes', and two with all classes; where the network's vote has a weight, its layers'
+products too. No normalisation, no score, share, distance, novelty or label.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sharp_engine import Learner
 TARGET = 1.3
 """Of batches of at least `TARGET_BATCH`."""
 TARGET_BATCH = 64
-_CHUNK = 32
-"""Images per convolution: what lies between it and the pooling stays near the processor."""
+_NEAR = 1 << 20
+"""Responses per convolution: as many as stay near the processor."""
 
 
 @dataclass(frozen=True)
@@ -67,20 +67,25 @@ def floor_of(learner: Learner) -> Callable[[Tensor], tuple[Tensor, Tensor, Tenso
     linear, quadratic = weights(axes, classes), weights(axes, classes)
     layers = [features, *(layer.units for layer in now.layers)] if now.network_weight else []
     network = [weights(*shape) for shape in pairwise(layers)]
-    dictionary = learner.preprocessor.dictionary
+    dictionary, chunk = learner.preprocessor.dictionary, 1
+    if dictionary is not None:
+        atoms, _, side, _ = dictionary.weight.shape
+        _, height, width = learner.architecture.input_shape
+        chunk = max(1, _NEAR // (atoms * (height - side + 1) * (width - side + 1)))
 
     def describe(x: Tensor) -> Tensor:
         assert dictionary is not None and dictionary.config.grid is not None
         side, grid = dictionary.weight.shape[-1], dictionary.config.grid
         F.avg_pool2d(x, side, stride=1)
         F.avg_pool2d(x, side, stride=1)
-        response = F.conv2d(x, dictionary.weight)
-        cells = [F.adaptive_avg_pool2d(F.relu(signed), grid) for signed in (response, -response)]
-        return torch.cat(cells, dim=1).flatten(1)
+        response = F.conv2d(x, dictionary.weight).permute(0, 2, 3, 1).flatten(1, 2)
+        cells = weights(grid * grid, response.shape[1])
+        signs = [cells @ F.relu(response), cells @ response.neg_().relu_()]
+        return torch.cat(signs, dim=1).flatten(1)
 
     @torch.inference_mode()
     def floor(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        s = x if dictionary is None else torch.cat([describe(part) for part in x.split(_CHUNK)])
+        s = x if dictionary is None else torch.cat([describe(part) for part in x.split(chunk)])
         phi = torch.cat((s, s @ random), dim=1) if random.shape[1] else s
         z = phi @ whitening @ metric
         for weight in network:

@@ -5,7 +5,8 @@ direction answers, in both signs, in each cell of a coarse grid (Coates, Lee and
 in all images, so that two classes suffice to describe the next hundred. Once made it never changes.
 
 It is a convolution and two box filters, not an unfolding: with p a patch and w a whitened direction,
-w · (p − mean(p)) / deviation(p) = (conv(x, w) − mean(p) · Σw) / deviation(p).
+w · (p − mean(p)) / deviation(p) = (w − mean(w)) · p / deviation(p). What lies between the convolution and the grid is
+large and soon forgotten: it is looked at as seldom as can be, and in parts that stay near the processor.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from torch import Tensor
 
 from sharp_engine.config import DictionaryConfig
 
-_CHUNK = 32
-"""Images per convolution: what lies between it and the pooling must stay near the processor."""
+_NEAR, _AT_ONCE = 1 << 20, 1 << 26
+"""Responses per convolution: as many as stay near the processor; on other devices, which want much work at once, more.
+"""
 
 THRESHOLD = 0.35
 """Response below which a direction is silent."""
@@ -70,27 +72,41 @@ class PatchDictionary:
         return sum(t.numel() * t.element_size() for t in (self.weight, self.offset))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Features of images x (n, channels, height, width): (n, 2 · atoms · grid²)."""
-        return torch.cat([self._features(part) for part in x.split(_CHUNK)])
-
-    def _features(self, x: Tensor) -> Tensor:
-        side, grid = self.weight.shape[-1], self.config.grid
+        """Features of images x (n, channels, height, width), best in channels-last order: (n, 2 · atoms · grid²)."""
+        atoms, side, grid = len(self.weight), self.weight.shape[-1], self.config.grid
         assert grid is not None
+        height, width = x.shape[2] - side + 1, x.shape[3] - side + 1
+        rows, columns = _cells(height, grid, x.device), _cells(width, grid, x.device)
+        cells = torch.einsum("hi,wj->ijhw", rows, columns).reshape(grid * grid, height * width)
+        most = _NEAR if x.device.type == "cpu" else _AT_ONCE
+        chunk = max(1, most // (atoms * height * width))
+        return torch.cat([self._features(part, cells) for part in x.split(chunk)])
+
+    def _features(self, x: Tensor, cells: Tensor) -> Tensor:
+        side = self.weight.shape[-1]
         mean = F.avg_pool2d(x.mean(1, keepdim=True), side, stride=1)  # (n, 1, h', w') of each patch
         square = F.avg_pool2d((x * x).mean(1, keepdim=True), side, stride=1)
         scale = (square - mean * mean).clamp_(min=0.0).add_(CONTRAST_FLOOR).rsqrt_()
-        response = F.conv2d(x, self.weight)  # (n, atoms, h', w')
-        response.sub_(mean * self._sums).mul_(scale).sub_(self.offset[:, None, None])
+        response = F.conv2d(x, self._centred).permute(0, 2, 3, 1).flatten(1, 2)  # (n, places, atoms)
+        torch.addcmul(-self.offset, response, scale.view(len(x), -1, 1), out=response)
         answers = F.softshrink(response, THRESHOLD)
-        strong = F.relu(answers)
-        cells = [F.adaptive_avg_pool2d(sign, grid) for sign in (strong, strong - answers)]
+        balance = cells @ answers  # (n, cells, atoms): of one sign less the other
+        strength = cells @ answers.abs_()  # of both
+        signs = [0.5 * half.transpose(1, 2).flatten(1) for half in (strength + balance, strength - balance)]
         # The root makes their distributions less skewed.
-        return torch.cat(cells, dim=1).flatten(1).clamp_(min=_SILENCE**2).sqrt_().sub_(_SILENCE)
+        return torch.cat(signs, dim=1).clamp_(min=_SILENCE**2).sqrt_().sub_(_SILENCE)
 
     @cached_property
-    def _sums(self) -> Tensor:
-        """(atoms, 1, 1): what a patch of ones would make each direction answer."""
-        return self.weight.sum((1, 2, 3))[:, None, None]
+    def _centred(self) -> Tensor:
+        """The directions as they see a patch whose mean was not taken off."""
+        return self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+
+
+def _cells(places: int, grid: int, device: torch.device) -> Tensor:
+    """Shares of places in a row in the cells of a grid, which overlap where they don't fit: (places, grid)."""
+    place, cell = torch.arange(places, device=device)[:, None], torch.arange(grid, device=device)
+    inside = (place >= cell * places // grid) & (place < -(-(cell + 1) * places // grid))
+    return inside / inside.sum(0)
 
 
 @torch.no_grad()

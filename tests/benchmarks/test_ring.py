@@ -196,6 +196,20 @@ def test_finished_contestants_are_not_run_again_unless_asked(learner_root: Path,
 
 
 @pytest.mark.usefixtures("in_this_process")
+def test_a_ring_goes_on_from_a_stored_result_and_refuses_one_of_another_ring(
+    learner_root: Path, tmp_path: Path
+) -> None:
+    first = run(options(learner_root, only="means,sharp"), tmp_path / "there")
+    stored = tmp_path / "there" / "result.json"
+    here = run(options(learner_root, only="means,sharp", resume_from=stored), tmp_path / "here")
+    assert [one.runs for one in here.standings] == [one.runs for one in first.standings], "nobody ran again"
+    with pytest.raises(OptionError, match="another ring"):
+        run(options(learner_root, order="label", resume_from=stored), tmp_path / "label")
+    with pytest.raises(OptionError, match="resume_from must be a file"):
+        options(learner_root, resume_from=tmp_path / "absent.json")
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_what_was_run_with_other_settings_is_neither_taken_nor_shown(learner_root: Path, tmp_path: Path) -> None:
     run(options(learner_root, only="means"), tmp_path)
     result = run(options(learner_root, only="knn", memory=5), tmp_path)
