@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import multiprocessing
-import signal
 import socket
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 from sharp_server.config.model import LogConfig, ServerConfig
-from sharp_server.runtime.child_process import Process
+from sharp_server.runtime.child_process import Process, ProcessHandle, spawn
 from sharp_server.teaching.life import Life
 from sharp_server.teaching.protocol import Answer, Request, TeacherDiedError
 from sharp_server.teaching.worker import NAME, run_teacher
@@ -28,7 +25,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 """Seconds before a process that died is started again; twice as long each time, until one is ready for work."""
 _LONGEST_WAIT = 10.0
 """Whoever asks does not wait for a process that is started as seldom as this."""
-_SECONDS_TO_END = 3.0
 
 Arguments = tuple[str, int, int, LogConfig]
 """What a teacher needs beside its socket: device, threads, niceness, log."""
@@ -60,32 +56,24 @@ class Teacher(Protocol):
 
 
 def spawn_teacher(pipe: socket.socket, arguments: Arguments) -> Process:
-    """A new Python that runs `run_teacher`: nothing of the front is in it."""
-    process = multiprocessing.get_context("spawn").Process(
-        target=run_teacher, args=(pipe, *arguments), name=NAME, daemon=True
-    )
-    # Ctrl-C reaches every process of a terminal: the teacher ends when the front says so, from its first moment on.
-    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    process.start()
-    signal.signal(signal.SIGINT, interrupted)
-    return process
+    """A new Python that runs `run_teacher`."""
+    return spawn(run_teacher, (pipe, *arguments), NAME, daemon=True)
 
 
-class TeacherProcess:
-    """One teacher at a time; belongs to the event loop."""
+class TeacherProcess(ProcessHandle):
+    """One teacher at a time."""
 
     def __init__(self, config: ServerConfig, on_restart: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
         # As many threads as predictions have: so a version taught here answers as one that the front loads itself.
         predictor, niceness = config.predictor, config.teaching.niceness
         self._arguments: Arguments = (predictor.device, predictor.threads, niceness, config.log)
         self._on_restart = on_restart
         self._on_end: Callable[[], None] = lambda: None
         self._numbers = itertools.count(1)
-        self._process: Process | None = None
         self._life: Life | None = None
         self._lives = 0
-        self._since = time.time()
-        self._ready = self._closed = False
+        self._closed = False
         self._pause = _FIRST_PAUSE
         self._restarts = 0
         self._restarting: asyncio.TimerHandle | None = None
@@ -108,19 +96,20 @@ class TeacherProcess:
             self._restart_later()
             return
         self._lives += 1
-        self._since = time.time()
+        self._is_now(ready=False)
         self._life = Life(ours, self._arguments[2], self._hear_ready, self._hear_end)
 
     def _hear_ready(self, life: Life) -> None:
-        self._ready, self._since, self._pause = True, time.time(), _FIRST_PAUSE
+        self._is_now(ready=True)
+        self._pause = _FIRST_PAUSE
         log.info("the teacher is ready (process %d)", self.pid)
 
     def _hear_end(self, life: Life) -> None:
         if self._closed:
             return
-        self._life, self._ready, self._since = None, False, time.time()
-        if self._process is not None:
-            self._process.kill()  # if it still runs, it is of no use any more
+        self._life = None
+        self._is_now(ready=False)
+        self.kill()  # if it still runs, it is of no use any more
         log.warning("the teacher died and is started again in %.1f s; predictions go on", self._pause)
         self._restart_later()
         self._restarts += 1
@@ -167,11 +156,6 @@ class TeacherProcess:
 
     # ---- its end ----------------------------------------------------------------------------------------------------
 
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-
     async def end(self) -> None:
         """It is not needed any more."""
         self._closed = True
@@ -179,31 +163,12 @@ class TeacherProcess:
             self._restarting.cancel()
         if self._life is not None:
             self._life.close()
-        if self._process is not None:
-            await asyncio.to_thread(self._process.join, _SECONDS_TO_END)
-            if self._process.is_alive():
-                self._process.kill()
-                await asyncio.to_thread(self._process.join, _SECONDS_TO_END)
-        self._ready = False
+        await super().end()
+        self._is_now(ready=False)
 
     # ---- facts ------------------------------------------------------------------------------------------------------
-
-    @property
-    def ready(self) -> bool:
-        """Whether it takes work."""
-        return self._ready
 
     @property
     def restarts(self) -> int:
         """How often it had to be started again."""
         return self._restarts
-
-    @property
-    def since(self) -> float:
-        """Since when it has been as it is."""
-        return self._since
-
-    @property
-    def pid(self) -> int:
-        """The process; 0: none is ready."""
-        return (self._process.pid or 0) if self._process is not None and self._ready else 0
