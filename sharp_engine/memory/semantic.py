@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sharp_engine.device import upload
 
-_BLOCK = 1024
+_BLOCK = 256
 """Columns of the scatter per product: it is symmetric, so blocks below the diagonal are never computed."""
 
 
@@ -203,13 +203,13 @@ class _Sums:
             freedom += new - (1 if old == 0 and new else 0)
             counts[row] = total
         _add_products(self._scatter, torch.stack(corrections), -1.0)
-        lower = torch.tril(torch.ones_like(self._scatter, dtype=torch.bool), -1)
+        _mirror(self._scatter)
         return replace(
             before,
             class_ids=tuple(self._row),
             counts=torch.tensor(counts, dtype=torch.int64),
             means=torch.stack(means),
-            scatter=torch.where(lower, self._scatter.T, self._scatter),
+            scatter=self._scatter,
             freedom=freedom,
         )
 
@@ -219,6 +219,15 @@ def _add_products(scatter: Tensor, rows: Tensor, factor: float = 1.0) -> None:
     for start in range(0, len(scatter), _BLOCK):
         stop = min(start + _BLOCK, len(scatter))
         scatter[start:stop, start:].addmm_(rows[:, start:stop].T, rows[:, start:], alpha=factor)
+
+
+def _mirror(scatter: Tensor) -> None:
+    """Write what lies above the diagonal below it."""
+    for start in range(0, len(scatter), _BLOCK):
+        stop = min(start + _BLOCK, len(scatter))
+        block = scatter[start:stop, start:stop]
+        block.copy_(block.triu() + block.triu(1).T)
+        scatter[stop:, start:stop] = scatter[start:stop, stop:].T
 
 
 def _double(device: torch.device) -> torch.dtype:

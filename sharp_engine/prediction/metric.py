@@ -88,50 +88,73 @@ def fit_whitening(memory: SemanticMemory, stable: int, config: MetricConfig) -> 
     """
     device = memory.scatter.device
     at = torch.device("cpu") if device.type == "mps" else device
-    scatter, means = memory.scatter.to(at, torch.float64), memory.means.to(at, torch.float64)
-    dimensions, freedom = len(scatter), memory.freedom
+    means, freedom = memory.means.to(at, torch.float64), memory.freedom
+    dimensions = len(memory.scatter)
     share = memory.counts.to(at, torch.float64)
     share /= share.sum().clamp(min=1.0)
     between = (share[:, None] * (means - share @ means).square()).sum(0)  # (dimensions,) variance of the class means
     # Where classes say little or nothing of their own scatter, that of their means stands in.
-    variance = (scatter.diagonal() + between) / (freedom + 1)
+    variance = (memory.scatter.diagonal().to(at, torch.float64) + between) / (freedom + 1)
     variance = torch.where(variance > 0, variance, torch.ones_like(variance))
     deviation = variance.sqrt()
-    alpha, added = 1.0, torch.ones_like(variance)
+    alpha, added, inverse = 1.0, torch.ones_like(variance), None
     if freedom >= 2:
-        scatter = scatter.div_(freedom).div_(deviation[:, None]).div_(deviation[None, :])
-        alpha = min(1.0, config.shrinkage * _oracle_shrinkage(scatter[:stable, :stable], freedom))
-    factor = scatter
-    while alpha < 1.0:
-        added = torch.full_like(variance, alpha)
-        added[stable:] += _NOISE_OF_RANDOM * (dimensions / freedom) ** 2
-        covariance = scatter * (1.0 - alpha)
-        covariance.diagonal().add_(added)
-        factor, failed = torch.linalg.cholesky_ex(covariance)
-        if not bool(failed):
-            break
-        alpha = min(1.0, 10.0 * alpha + 1e-6)  # rounding, or a file from a stranger: only shrinkage can help
-        added = torch.ones_like(variance)
-    inverse = torch.eye(dimensions, device=at)
-    if alpha < 1.0:  # the inverse of a factor is no less exact in single precision
-        inverse.zero_()
-        _invert(factor.float(), inverse)
-    weighed = float((added * inverse.square().sum(0)).sum())
+        correlations = _correlations(memory, deviation)
+        alpha = min(1.0, config.shrinkage * _oracle_shrinkage(correlations[:stable, :stable], freedom))
+        while alpha < 1.0:
+            added = torch.full_like(variance, alpha)
+            added[stable:] += _NOISE_OF_RANDOM * (dimensions / freedom) ** 2
+            inverse = _inverse_factor(correlations.mul_(1.0 - alpha), added)
+            if inverse is not None:
+                break
+            alpha = min(1.0, 10.0 * alpha + 1e-6)  # rounding, or a file from a stranger: only shrinkage can help
+            correlations, added = _correlations(memory, deviation), torch.ones_like(variance)
+    if inverse is None:
+        inverse = torch.eye(dimensions, device=at)
+    weighed = float((added * torch.linalg.vector_norm(inverse, dim=0).square()).sum())
     energy = (dimensions - weighed) / (1.0 - alpha) if alpha < 1.0 else 0.0
-    matrix = (inverse / deviation.float()).T.to(device).contiguous()
+    matrix = inverse.div_(deviation.float()).T.contiguous().to(device)
     return Whitening(matrix, (1.0 - alpha) / max(freedom, 1), max(energy, 1.0))
 
 
-def _invert(lower: Tensor, inverse: Tensor) -> None:
-    """Write the inverse of a lower triangular matrix into zeros, by halves: a solver would multiply with the zeros."""
+def _correlations(memory: SemanticMemory, deviation: Tensor) -> Tensor:
+    """The pooled covariance of features that are divided by their deviation: (dimensions, dimensions) float64."""
+    scatter = memory.scatter.to(deviation.device, torch.float64)
+    return scatter.div_(memory.freedom).div_(deviation[:, None]).div_(deviation)
+
+
+def _inverse_factor(covariance: Tensor, added: Tensor) -> Tensor | None:
+    """The inverse, in single precision, of the lower factor of a covariance with `added` along its diagonal.
+
+    Nothing, if it has none. It takes the place of the covariance: matrices of this size are slow to come by.
+    """
+    covariance.diagonal().add_(added)
+    lower, failed = covariance.mT, torch.zeros((), dtype=torch.int32, device=added.device)
+    torch.linalg.cholesky_ex(lower, out=(lower, failed))
+    if bool(failed):
+        return None
+    inverse = lower.float()  # no less exact in single precision
+    _invert(inverse)
+    return inverse
+
+
+def _invert(lower: Tensor) -> None:
+    """Invert a lower triangular matrix where it lies, by halves: a solver would multiply with all the zeros."""
     half = len(lower) // 2
     if len(lower) <= _COLUMNS:
         identity = torch.eye(len(lower), device=lower.device)
-        inverse.copy_(torch.linalg.solve_triangular(lower, identity, upper=False))
+        lower.copy_(torch.linalg.solve_triangular(lower, identity, upper=False))
         return
-    _invert(lower[:half, :half], inverse[:half, :half])
-    _invert(lower[half:, half:], inverse[half:, half:])
-    torch.mm(inverse[half:, half:], lower[half:, :half] @ inverse[:half, :half], out=inverse[half:, :half]).neg_()
+    first, second, below = lower[:half, :half], lower[half:, half:], lower[half:, :half]
+    _invert(first)
+    _invert(second)
+    for begin in range(0, half, _COLUMNS):  # columns need themselves and those after them …
+        end = min(begin + _COLUMNS, half)
+        below[:, begin:end] = below[:, begin:] @ first[begin:, begin:end]
+    for end in range(len(second), 0, -_COLUMNS):  # … and rows themselves and those before them
+        begin = max(end - _COLUMNS, 0)
+        below[begin:end] = second[begin:end, :end] @ below[:end]
+    below.neg_()
 
 
 def _oracle_shrinkage(covariance: Tensor, freedom: int) -> float:

@@ -25,7 +25,7 @@ from sharp_engine.prediction.vote import VotePredictor
 from sharp_engine.training.few_bonus import MOST_JUDGES, WELL_KNOWN, Judges
 from sharp_engine.training.single_memories import SingleMemories
 
-_CHUNK = 2048
+_CHUNK = 1024
 """Examples per product of the scatter."""
 
 _WAITING = 256

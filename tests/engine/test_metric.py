@@ -169,8 +169,8 @@ def test_whatever_the_examples_whitening_is_finite(phi: Tensor) -> None:
 def test_a_large_factor_is_inverted_as_a_solver_would() -> None:
     size = 2 * _COLUMNS + 3  # halved twice, unevenly
     lower = torch.randn(size, size, generator=torch.Generator().manual_seed(0)).tril() / size + torch.eye(size)
-    inverse = torch.zeros(size, size)
-    _invert(lower, inverse)
+    inverse = lower.clone()
+    _invert(inverse)
     solved = torch.linalg.solve_triangular(lower.double(), torch.eye(size, dtype=torch.float64), upper=False)
     torch.testing.assert_close(inverse.double(), solved, atol=1e-6, rtol=1e-5)
     assert not inverse.triu(1).any()
