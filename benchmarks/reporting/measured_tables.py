@@ -76,11 +76,13 @@ def headline(results: Results) -> str:
         beside = "–" if at_once is None else f"the paper's network, everything at once: {100 * at_once:.1f}"
         rows.append((f"class by class, in %: {run['title']}", measured, beside))
     for result in results:
-        for figure in (result.get("sequence") or {}).get("comparisons", ()):
+        if "sequence" not in result:  # only the engine's speed has one
+            continue
+        for figure in (result["sequence"] or {}).get("comparisons", ()):
             if figure["target"] is not None:
                 ratio = f"{figure['cpu_ratio']:.2f} of its processor time"
                 rows.append((f"learning: {figure['name']}", ratio, figure["beside"]))
-        for figure in result.get("teaching") or ():
+        for figure in result["teaching"]:
             name = f"teaching one example: {figure['inputs']}, {figure['classes']} classes"
             rows.append((name, f"{figure['teach_ms']:.1f} ms", "right at once"))
     for result in results:
@@ -110,7 +112,7 @@ def speed(results: Results) -> str:
         for figure in result.get("answers", ()):
             name = f"answers: {figure['name']}, {figure['classes']} classes"
             rows.append((name, f"{figure['cpu_ratio']:.2f}", "the bare operations", _most(figure["target"])))
-        for figure in result.get("teaching") or ():
+        for figure in result.get("teaching", ()):
             name = f"teaching one example: {figure['inputs']}, {figure['classes']} classes"
             both = f"{figure['teach_ms']:.1f} ms, {figure['with_prediction_ms']:.1f} ms with the next prediction"
             rows.append((name, both, "", "milliseconds"))
