@@ -276,9 +276,11 @@ class TeachingConfig:
     version_seconds: float = setting(30.0, "Lessons become part of a version after this time, where no episode waits.")
     version_lessons: int = setting(2000, "… and at the latest when they are so many.")
     idle_learners: int = setting(8, "Learners kept in memory to be taught though nothing was taught to them of late.")
+    watchdog_seconds: float = setting(60.0, "Without any answer for this long, the teacher counts as hung.")
 
     def __post_init__(self) -> None:
         _require(0 <= self.niceness <= 19, "teaching.niceness", self.niceness, "0 to 19")
+        _require(self.watchdog_seconds > 0, "teaching.watchdog_seconds", self.watchdog_seconds, "positive")
         _at_least("teaching", self, 0, "version_seconds", "idle_learners")
         _at_least("teaching", self, 1, "version_lessons")
 

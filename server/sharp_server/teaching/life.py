@@ -31,13 +31,18 @@ class Life:
         self,
         pipe: socket.socket,
         niceness: int,
+        patience: float,
         on_ready: Callable[[Life], None],
         on_end: Callable[[Life], None],
     ) -> None:
+        """`patience`: seconds without any answer after which it counts as hung."""
         self._pipe, self._niceness, self._on_ready, self._on_end = pipe, niceness, on_ready, on_end
+        self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._asked: deque[asyncio.Future[Answer]] = deque()
         """In the order of the requests, which is that of the answers."""
+        self._watchdog: asyncio.TimerHandle | None = None
+        """While something is asked."""
         self._ended = False
         self._writer = ThreadPoolExecutor(
             1, thread_name_prefix="teacher-requests", initializer=lower_thread_priority, initargs=(niceness,)
@@ -57,6 +62,8 @@ class Life:
             future.set_exception(TeacherDiedError(at_work=False))
             return future
         self._asked.append(future)
+        if self._watchdog is None:
+            self._watch()
         self._writer.submit(self._write, request)
         return future
 
@@ -111,11 +118,23 @@ class Life:
 
     # ---- on the event loop ------------------------------------------------------------------------------------------
 
+    def _watch(self) -> None:
+        """Give it its time anew, if anything is asked of it."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._watchdog = self._loop.call_later(self._patience, self._give_up) if self._asked else None
+
+    def _give_up(self) -> None:
+        log.warning("the teacher gave no answer for %.0f s and is killed", self._patience)
+        self.close()
+
     def _take(self, answer: Ready | Answer | Refused) -> None:
         if isinstance(answer, Ready):
+            self._watch()
             self._on_ready(self)
             return
         future = self._asked.popleft()
+        self._watch()
         if future.done():  # whoever asked has gone
             return
         if isinstance(answer, Refused):
@@ -128,6 +147,7 @@ class Life:
         self.close()
         self._pipe.close()
         asked, self._asked = self._asked, deque()
+        self._watch()
         for place, future in enumerate(asked):
             if not future.done():
                 future.set_exception(TeacherDiedError(at_work=place == 0))

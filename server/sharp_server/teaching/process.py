@@ -1,4 +1,4 @@
-"""The front's handle of the teaching process: starts it, asks it, starts it again when it died.
+"""The front's handle of the teaching process: starts it, asks it, starts it again when it died or hangs.
 
 It knows nothing of lanes or lessons. What a process knew is gone with it: whoever asks for a learner of an earlier life
 hears that (`TeacherDiedError`), and makes it anew from the journal.
@@ -68,6 +68,7 @@ class TeacherProcess(ProcessHandle):
         # As many threads as predictions have: so a version taught here answers as one that the front loads itself.
         predictor, niceness = config.predictor, config.teaching.niceness
         self._arguments: Arguments = (predictor.device, predictor.threads, niceness, config.log)
+        self._patience = config.teaching.watchdog_seconds
         self._on_restart = on_restart
         self._on_end: Callable[[], None] = lambda: None
         self._numbers = itertools.count(1)
@@ -97,7 +98,7 @@ class TeacherProcess(ProcessHandle):
             return
         self._lives += 1
         self._is_now(ready=False)
-        self._life = Life(ours, self._arguments[2], self._hear_ready, self._hear_end)
+        self._life = Life(ours, self._arguments[2], self._patience, self._hear_ready, self._hear_end)
 
     def _hear_ready(self, life: Life) -> None:
         self._is_now(ready=True)

@@ -92,6 +92,18 @@ def test_an_episode_is_published_though_the_teacher_died(server: Server) -> None
     assert answered(server.predict("trees", PROBES)) == TRUTH
 
 
+def test_a_teacher_that_hangs_is_killed_and_its_lesson_is_known_all_the_same(lend: Callable[..., Server]) -> None:
+    server = lend(teaching__version_seconds=3600, teaching__watchdog_seconds=3)
+    server.create("trees")
+    server.lesson("trees", X, Y)
+    os.kill(server.teacher_pid(), signal.SIGSTOP)
+    before = bits(server, "trees")
+    assert server.lesson("trees", X[:1], ["fir"]).examples_known == 31
+    assert server.status().teacher.restarts == 1
+    assert answered(server.predict("trees", X[:1])) == ["fir"]
+    assert before != bits(server, "trees")
+
+
 def test_the_teacher_ends_with_a_server_that_is_killed(serve: Callable[..., Server]) -> None:
     server = serve()
     teacher = server.teacher_pid()
