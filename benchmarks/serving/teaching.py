@@ -2,8 +2,8 @@
 
 The learner knows a hundred classes of vectors. The other side of Teach writes as many bytes into a file with the
 journal's settings, one commit each: less than that no durable answer can take. Predictions are asked of the very
-learner that is taught, at half of the idle maximum; no episode is learned meanwhile, so the front has the trainer's
-core too; the teacher stays on that one.
+learner that is taught, at half of the idle maximum; no episode is learned meanwhile, so the teacher has the trainer's
+core, as far as whoever asks and teaches leaves it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.serving.background import in_background
 from benchmarks.serving.bench import Bench
 from benchmarks.serving.latency import Latency
 from benchmarks.serving.options import TEACHING_TARGET
-from benchmarks.serving.processes import on_cores, pin
+from benchmarks.serving.processes import on_cores
 from sharp.v1 import prediction_pb2, tensor_pb2
 from sharp_server.storage.sqlite import schema
 
@@ -111,23 +111,20 @@ def teaching(bench: Bench, progress: ReportProgress) -> TeachingResult:
     options, rng = bench.options, np.random.default_rng(0)
     corners = rng.random((CLASSES, FEATURES), dtype=np.float32)
     _prepare(bench, corners)
-    pin(bench.server.pid, bench.cores.front | bench.cores.trainer)
-    try:
-        payload = _payload(corners[:1])
-        most = bench.load.ask(_order(bench, payload, in_flight=options.sizes.in_flight))
-        rate = len(most["latencies"]) / most["seconds"] / 2
-        result = TeachingResult(rate, options.sizes.labels_per_second)
-        for number in range(1, options.sizes.latency_rounds + 1):
-            progress(f"teaching: single calls, round {number} of {options.sizes.latency_rounds}")
-            result.teach.rounds.append([_teach(bench, corners, rng) for _ in range(options.sizes.lessons)])
-            result.write.rounds.append(_writes(bench, options.sizes.lessons))
-            progress(f"teaching: predictions, round {number} of {options.sizes.latency_rounds}")
-            result.idle.add(bench.load.ask(_order(bench, payload, rate=rate)))
-            with _keep_teaching(bench, corners, result):
-                result.teaching.add(bench.load.ask(_order(bench, payload, rate=rate)))
-        return result
-    finally:
-        bench.server.settle()
+    bench.server.settle()
+    payload = _payload(corners[:1])
+    most = bench.load.ask(_order(bench, payload, in_flight=options.sizes.in_flight))
+    rate = len(most["latencies"]) / most["seconds"] / 2
+    result = TeachingResult(rate, options.sizes.labels_per_second)
+    for number in range(1, options.sizes.latency_rounds + 1):
+        progress(f"teaching: single calls, round {number} of {options.sizes.latency_rounds}")
+        result.teach.rounds.append([_teach(bench, corners, rng) for _ in range(options.sizes.lessons)])
+        result.write.rounds.append(_writes(bench, options.sizes.lessons))
+        progress(f"teaching: predictions, round {number} of {options.sizes.latency_rounds}")
+        result.idle.add(bench.load.ask(_order(bench, payload, rate=rate)))
+        with _keep_teaching(bench, corners, result):
+            result.teaching.add(bench.load.ask(_order(bench, payload, rate=rate)))
+    return result
 
 
 def _prepare(bench: Bench, corners: Array) -> None:
