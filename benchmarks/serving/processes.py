@@ -168,6 +168,20 @@ class EmptyService(Program):
         self.address = f"127.0.0.1:{self.read()['port']}"
 
 
+class EmptyWriter(Program):
+    """See `empty_writer.py`; it ends with its input."""
+
+    def __init__(self, folder: Path, cores: Cores, rate: float, size: int) -> None:
+        argv = ["-m", "benchmarks.serving.empty_writer", str(folder / "data"), str(rate), str(size)]
+        super().__init__(argv, cores.front, folder / "writer.log")
+        self.read()
+
+    def __exit__(self, *_: object) -> None:
+        _pipe(self.process.stdin).close()
+        self.process.wait(30.0)
+        super().__exit__()
+
+
 class LoadGenerator(Program):
     """See `load_generator.py`."""
 

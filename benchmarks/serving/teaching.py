@@ -3,7 +3,8 @@
 The learner knows a hundred classes of vectors. The other side of Teach writes as many bytes into a file with the
 journal's settings, one commit each: less than that no durable answer can take. Predictions are asked of the very
 learner that is taught, at half of the idle maximum; no episode is learned meanwhile, so the teacher has the trainer's
-core, as far as whoever asks and teaches leaves it.
+core, as far as whoever asks and teaches leaves it. The floor of what they notice is a process that only makes as many
+labels durable, on the front's core: durable labels cost the core that much, whoever writes them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import os
 import statistics
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -27,17 +27,18 @@ from numpy.typing import NDArray
 from benchmarks.reporting.runner import ReportProgress
 from benchmarks.serving.background import in_background
 from benchmarks.serving.bench import Bench
+from benchmarks.serving.empty_writer import empty_journal, write
 from benchmarks.serving.latency import Latency
 from benchmarks.serving.options import TEACHING_TARGET
-from benchmarks.serving.processes import on_cores
+from benchmarks.serving.processes import EmptyWriter, on_cores
 from sharp.v1 import prediction_pb2, tensor_pb2
-from sharp_server.storage.sqlite import schema
 
 LEARNER = "taught"
 CLASSES = 100
 FEATURES = 64
 _EACH = 10
 """Examples of each class in the episode that is learned before."""
+_LESSON_BYTES = 4 * FEATURES
 _CALLERS = 8
 """Threads that teach at the fixed rate: a call may be answered late without the next one being late."""
 
@@ -78,6 +79,7 @@ class TeachingResult:
     write: Spent = field(default_factory=lambda: Spent("durable empty write"))
     idle: Latency = field(default_factory=lambda: Latency("idle"))
     teaching: Latency = field(default_factory=lambda: Latency("while labels are taught"))
+    writing: Latency = field(default_factory=lambda: Latency("while as many labels are only made durable"))
     taught: list[float] = field(default_factory=list)
     """Labels whose call was answered, per second, as long as predictions were asked for; round by round."""
     teach_under_load: Spent = field(default_factory=lambda: Spent("Teach at that rate, beside predictions"))
@@ -85,7 +87,7 @@ class TeachingResult:
     @property
     def failures(self) -> int:
         """Predictions that were not answered."""
-        return self.idle.failures + self.teaching.failures
+        return self.idle.failures + self.teaching.failures + self.writing.failures
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -99,9 +101,10 @@ class TeachingResult:
             "prediction_rate": self.rate,
             "labels_per_second": self.labels_per_second,
             "labels_taught_per_second": statistics.median(self.taught),
-            "predictions": [self.idle.to_dict(), self.teaching.to_dict()],
+            "predictions": [self.idle.to_dict(), self.teaching.to_dict(), self.writing.to_dict()],
             "prediction_p50_ratio": p50,
             "prediction_p99_ratio": p99,
+            "floor_p99_ratio": self.writing.against(self.idle)[1],
             "target": TEACHING_TARGET,
         }
 
@@ -124,6 +127,8 @@ def teaching(bench: Bench, progress: ReportProgress) -> TeachingResult:
         result.idle.add(bench.load.ask(_order(bench, payload, rate=rate)))
         with _keep_teaching(bench, corners, result):
             result.teaching.add(bench.load.ask(_order(bench, payload, rate=rate)))
+        with EmptyWriter(bench.folder, bench.cores, result.labels_per_second, _LESSON_BYTES):
+            result.writing.add(bench.load.ask(_order(bench, payload, rate=rate)))
     return result
 
 
@@ -154,20 +159,12 @@ def _teach(bench: Bench, corners: Array, rng: np.random.Generator) -> float:
 
 def _writes(bench: Bench, count: int) -> list[float]:
     """Commits of as many bytes as a lesson has, with the journal's settings, beside the journal."""
-    path = bench.folder / "data" / f"plain-{uuid.uuid4().hex}.db"
-    connection = schema.connect(path)
-    schema.create(connection)
-    found, block = [], os.urandom(4 * FEATURES)
-    with on_cores(bench.cores.front):
+    found, block = [], os.urandom(_LESSON_BYTES)
+    with on_cores(bench.cores.front), empty_journal(bench.folder / "data") as connection:
         for _ in range(count):
             begun = time.perf_counter()
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("INSERT INTO examples (y, x) VALUES (?, ?)", (b"\0\0\0\0", block))
-            connection.execute("COMMIT")
+            write(connection, block)
             found.append(time.perf_counter() - begun)
-    connection.close()
-    for part in path.parent.glob(path.name + "*"):
-        part.unlink()
     return found
 
 

@@ -32,7 +32,7 @@ def test_every_part_is_measured_printed_and_saved(tmp_path: Path) -> None:
     assert states["while learning"]["trained_share"] > 0 and states["during version swaps"]["requests"] > 0
     taught = found["teaching"]
     assert (taught["classes"], taught["target"]) == (100, 1.2) and taught["labels_taught_per_second"] > 0
-    assert taught["prediction_p99_ratio"] > 0 and taught["p50_ratio_to_write"] > 0
+    assert taught["prediction_p99_ratio"] > 0 and taught["floor_p99_ratio"] > 0 and taught["p50_ratio_to_write"] > 0
     assert [call["calls"] for call in taught["calls"][:2]] == [10, 10]
     watched = found["pages"]
     assert (watched["pages"], watched["target"]) == (10, 1.1) and watched["states_read"] >= 10

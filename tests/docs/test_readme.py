@@ -143,7 +143,7 @@ def test_the_default_learners_speed_has_rows_of_its_own() -> None:
     answer = {"name": "images, batches of 64", "classes": 10, "cpu_ratio": 1.2, "target": 1.3}
     taught = {"inputs": "images", "classes": 100, "teach_ms": 3.21, "with_prediction_ms": 4.0}
     growth = {"episodes": 100, "cpu_ratio_last_to_third": 0.5, "metric_cpu_ratio_of_medians": 1.013, "target": 1.2,
-              "unexplained_bytes": 1_500_000, "memory_bytes": [1]}  # fmt: skip
+              "unexplained_bytes_per_episode": 1_500_000.0}  # fmt: skip
     result = {"sequence": {"comparisons": [whole]}, "answers": [answer], "teaching": [taught], "growth": growth}
     assert measured_tables.speed([result]).splitlines()[2:] == [
         "| the default learner: MNIST, 5 episodes | 0.71 | a dense network | at most 1 |",
@@ -151,7 +151,7 @@ def test_the_default_learners_speed_has_rows_of_its_own() -> None:
         "| teaching one example: images, 100 classes | 3.2 ms, 4.0 ms with the next prediction |  | milliseconds |",
         "| growing: episode 100 | 0.50 | the third episode | at most 1.2 |",
         "| growing: episode 100, until the metric answers | 1.01 | the third episode | at most 1.2 |",
-        "| growing: the process beyond its memories | +1.5 MB | the third episode | flat |",
+        "| growing: the process beyond its memories | +1.50 MB | an episode | flat |",
     ]
 
 
