@@ -170,7 +170,7 @@ def _taught(taught: dict[str, Any]) -> list[Row]:
     teach, write = taught["calls"][:2]
     p50, p99 = (f"{1000 * teach[key]:.1f} ms" for key in ("p50_seconds", "p99_seconds"))
     beside = f"a durable empty write: {1000 * write['p50_seconds']:.2f} and {1000 * write['p99_seconds']:.2f} ms"
-    _, state, floor = taught["predictions"]
+    _, state, floor, flood = taught["predictions"]
     rate = f"{taught['labels_taught_per_second']:.0f} of {taught['labels_per_second']:.0f} labels/s"
     p99_beside = f"p99 {1000 * state['p99_seconds']:.1f} ms, {rate}"
     return [
@@ -179,6 +179,9 @@ def _taught(taught: dict[str, Any]) -> list[Row]:
          _most(taught["target"])),
         ("the same, labels only made durable, by another process on the front's core",
          f"p99 {1000 * floor['p99_seconds']:.1f} ms", f"{taught['floor_p99_ratio']:.2f} of idle", ""),
+        (f"single vectors, while {taught['flood_examples_per_second']:,.0f} examples/s come over Learn",
+         f"p99 {1000 * flood['p99_seconds']:.1f} ms, {taught['flood_examples_behind']:,.0f} not counted yet",
+         f"{taught['flood_p99_ratio']:.2f} of idle", ""),
     ]  # fmt: skip
 
 

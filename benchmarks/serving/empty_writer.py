@@ -44,7 +44,12 @@ def main() -> None:
     """Write until the input ends: `FOLDER LESSONS_PER_SECOND BYTES`."""
     folder, rate, size = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     end = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), end.set()), daemon=True).start()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        end.set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
     with empty_journal(folder) as connection:
         sys.stdout.write("{}\n")
         sys.stdout.flush()

@@ -4,7 +4,8 @@ The learner knows a hundred classes of vectors. The other side of Teach writes a
 journal's settings, one commit each: less than that no durable answer can take. Predictions are asked of the very
 learner that is taught, at half of the idle maximum; no episode is learned meanwhile, so the teacher has the trainer's
 core, as far as whoever asks and teaches leaves it. The floor of what they notice is a process that only makes as many
-labels durable, on the front's core: durable labels cost the core that much, whoever writes them.
+labels durable, on the front's core: durable labels cost the core that much, whoever writes them. Last comes a flood of
+batches on Learn, faster than they can be counted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import statistics
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -32,6 +34,7 @@ from benchmarks.serving.latency import Latency
 from benchmarks.serving.options import TEACHING_TARGET
 from benchmarks.serving.processes import EmptyWriter, on_cores
 from sharp.v1 import prediction_pb2, tensor_pb2
+from sharp_client import OpenEpisodeWarning
 
 LEARNER = "taught"
 CLASSES = 100
@@ -39,6 +42,8 @@ FEATURES = 64
 _EACH = 10
 """Examples of each class in the episode that is learned before."""
 _LESSON_BYTES = 4 * FEATURES
+_FLOOD_BATCH, _FLOOD_RATE = 64, 50.0
+"""Examples of a batch, and batches a second."""
 _CALLERS = 8
 """Threads that teach at the fixed rate: a call may be answered late without the next one being late."""
 
@@ -80,6 +85,9 @@ class TeachingResult:
     idle: Latency = field(default_factory=lambda: Latency("idle"))
     teaching: Latency = field(default_factory=lambda: Latency("while labels are taught"))
     writing: Latency = field(default_factory=lambda: Latency("while as many labels are only made durable"))
+    flood: Latency = field(default_factory=lambda: Latency("while batches come faster than they are counted"))
+    behind: list[int] = field(default_factory=list)
+    """Durable examples that answers did not know yet when the flood ended, as the server said."""
     taught: list[float] = field(default_factory=list)
     """Labels whose call was answered, per second, as long as predictions were asked for; round by round."""
     teach_under_load: Spent = field(default_factory=lambda: Spent("Teach at that rate, beside predictions"))
@@ -87,7 +95,7 @@ class TeachingResult:
     @property
     def failures(self) -> int:
         """Predictions that were not answered."""
-        return self.idle.failures + self.teaching.failures + self.writing.failures
+        return self.idle.failures + sum(state.failures for state in (self.teaching, self.writing, self.flood))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -101,10 +109,13 @@ class TeachingResult:
             "prediction_rate": self.rate,
             "labels_per_second": self.labels_per_second,
             "labels_taught_per_second": statistics.median(self.taught),
-            "predictions": [self.idle.to_dict(), self.teaching.to_dict(), self.writing.to_dict()],
+            "predictions": [state.to_dict() for state in (self.idle, self.teaching, self.writing, self.flood)],
             "prediction_p50_ratio": p50,
             "prediction_p99_ratio": p99,
             "floor_p99_ratio": self.writing.against(self.idle)[1],
+            "flood_p99_ratio": self.flood.against(self.idle)[1],
+            "flood_examples_per_second": _FLOOD_BATCH * _FLOOD_RATE,
+            "flood_examples_behind": statistics.median(self.behind),
             "target": TEACHING_TARGET,
         }
 
@@ -129,6 +140,8 @@ def teaching(bench: Bench, progress: ReportProgress) -> TeachingResult:
             result.teaching.add(bench.load.ask(_order(bench, payload, rate=rate)))
         with EmptyWriter(bench.folder, bench.cores, result.labels_per_second, _LESSON_BYTES):
             result.writing.add(bench.load.ask(_order(bench, payload, rate=rate)))
+        with _flood(bench, corners, result):
+            result.flood.add(bench.load.ask(_order(bench, payload, rate=rate)))
     return result
 
 
@@ -186,6 +199,31 @@ def _keep_teaching(bench: Bench, corners: Array, result: TeachingResult) -> Iter
         yield
     seconds += [call.result() for call in calls]
     result.teach_under_load.rounds.append(seconds)
+
+
+@contextlib.contextmanager
+def _flood(bench: Bench, corners: Array, result: TeachingResult) -> Iterator[None]:
+    """Batches on Learn beside the block; afterwards, until everything is counted."""
+    rng = np.random.default_rng(3)
+
+    def send(stop: threading.Event) -> None:
+        begun, sent = time.perf_counter(), 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OpenEpisodeWarning)
+            with bench.client.learn(LEARNER) as stream:
+                while not stop.wait(max(0.0, begun + sent / _FLOOD_RATE - time.perf_counter())):
+                    y = rng.integers(CLASSES, size=_FLOOD_BATCH)
+                    stream.send(_like(corners, y, rng), y)
+                    sent += 1
+
+    def uncounted() -> int:
+        return bench.client.learner(LEARNER).status().backlog.uncounted_examples
+
+    with in_background(send):
+        yield
+        result.behind.append(uncounted())
+    while uncounted():
+        time.sleep(0.1)
 
 
 def _payload(x: Array) -> str:

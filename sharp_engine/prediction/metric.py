@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -30,7 +29,7 @@ from sharp_engine.config import MetricConfig
 from sharp_engine.memory.semantic import SemanticMemory
 from sharp_engine.prediction.rows import map_rows
 
-Values = TypeVar("Values", Tensor, NDArray[np.float32])
+Values = TypeVar("Values", Tensor, NDArray[Any])
 
 _COLUMNS = 512
 """Columns per product with a triangular matrix: larger blocks of zeros are never multiplied."""
@@ -296,7 +295,7 @@ class Metric:
         beyond = self.dimensions - len(psi)
         self.rest_offset = 0.5 * beyond * (math.log1p(frame.least) - math.log(sure))
         self._seen = (1.0 / everything).to(device, torch.float32)  # (axes,)
-        self._seen_constant = everything.log().sum().to(device, torch.float32)
+        self._seen_constant = float(everything.log().sum())
 
     @classmethod
     def of(cls, known: Means, floor: float, noise: float) -> Metric:
@@ -342,7 +341,7 @@ class Metric:
 
     def strangeness(self, z: Tensor) -> Tensor:
         """How far examples lie from everything seen: twice the negative log-likelihood, without a class: (n,)."""
-        return torch.addmv(self._seen_constant, z.square(), self._seen)
+        return z.square() @ self._seen + self._seen_constant
 
     def distances(self, strangeness: Values, scores: Values) -> Values:
         """Squared distances to classes along the axes, in the order of their scores: (n, classes).
@@ -353,7 +352,8 @@ class Metric:
         plain = (strangeness[:, None] - 2.0 * scores) / max(len(self._seen), 1)
         # Corrections and votes may lift a score beyond any likelihood: then it nears 0, and still rises with its score.
         near = 1.0 / (2.0 * _NEAR - plain.clip(max=_NEAR)) * _NEAR**2
-        return near + (plain.clip(min=_NEAR) - _NEAR)
+        distances: Values = near + (plain.clip(min=_NEAR) - _NEAR)
+        return distances
 
 
 def _newness(counts: Tensor) -> Tensor:
