@@ -177,7 +177,7 @@ def _taught(taught: dict[str, Any]) -> list[Row]:
         (f"Teach of one example, {taught['classes']} classes known", f"p50 {p50}, p99 {p99}", beside, ""),
         ("single vectors, while labels are taught", p99_beside, f"{taught['prediction_p99_ratio']:.2f} of idle",
          _most(taught["target"])),
-        ("the same, labels only made durable, by another process on the front's core",
+        ("the same, while an empty service on the front's core makes as many durable",
          f"p99 {1000 * floor['p99_seconds']:.1f} ms", f"{taught['floor_p99_ratio']:.2f} of idle", ""),
         (f"single vectors, while {taught['flood_examples_per_second']:,.0f} examples/s come over Learn",
          f"p99 {1000 * flood['p99_seconds']:.1f} ms, {taught['flood_examples_behind']:,.0f} not counted yet",

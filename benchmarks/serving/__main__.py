@@ -133,7 +133,7 @@ def _predictions(found: TeachingResult) -> Table:
     table = Table("", title=f"Single-vector Predict at {rates}; ms", **_LOOK)
     for column in ("p50", "p99", "p50 ratio", "p99 ratio", "reach", "failed"):
         table.add_column(column, justify="right")
-    for state in (found.idle, found.teaching, found.writing, found.flood):
+    for state in (found.idle, found.teaching, found.floor, found.flood):
         figures = [f"{1000 * statistics.median(values):.2f}" for values in (state.p50, state.p99)]
         p50, p99 = state.against(found.idle)
         style = "bold green" if p99 <= TEACHING_TARGET else "bold red"

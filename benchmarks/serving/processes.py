@@ -168,13 +168,13 @@ class EmptyService(Program):
         self.address = f"127.0.0.1:{self.read()['port']}"
 
 
-class EmptyWriter(Program):
-    """See `empty_writer.py`; it ends with its input."""
+class EmptyTeaching(Program):
+    """See `empty_teaching.py`; it ends with its input."""
 
-    def __init__(self, folder: Path, cores: Cores, rate: float, size: int) -> None:
-        argv = ["-m", "benchmarks.serving.empty_writer", str(folder / "data"), str(rate), str(size)]
-        super().__init__(argv, cores.front, folder / "writer.log")
-        self.read()
+    def __init__(self, folder: Path, cores: Cores) -> None:
+        argv = ["-m", "benchmarks.serving.empty_teaching", str(folder / "data")]
+        super().__init__(argv, cores.front, folder / "teaching.log")
+        self.address = f"127.0.0.1:{self.read()['port']}"
 
     def __exit__(self, *_: object) -> None:
         _pipe(self.process.stdin).close()

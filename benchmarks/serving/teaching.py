@@ -3,9 +3,9 @@
 The learner knows a hundred classes of vectors. The other side of Teach writes as many bytes into a file with the
 journal's settings, one commit each: less than that no durable answer can take. Predictions are asked of the very
 learner that is taught, at half of the idle maximum; no episode is learned meanwhile, so the teacher has the trainer's
-core, as far as whoever asks and teaches leaves it. The floor of what they notice is a process that only makes as many
-labels durable, on the front's core: durable labels cost the core that much, whoever writes them. Last comes a flood of
-batches on Learn, faster than they can be counted.
+core, as far as whoever asks and teaches leaves it. The floor of what they notice is an empty service on the front's
+core that takes as many calls of Teach and only makes their labels durable: that much they cost there, whatever is done
+with them. Last comes a flood of batches on Learn, faster than they can be counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 from benchmarks.reporting.runner import ReportProgress
 from benchmarks.serving.background import in_background
 from benchmarks.serving.bench import Bench
-from benchmarks.serving.empty_writer import empty_journal, write
+from benchmarks.serving.empty_teaching import empty_journal, write
 from benchmarks.serving.latency import Latency
 from benchmarks.serving.options import TEACHING_TARGET
-from benchmarks.serving.processes import EmptyWriter, on_cores
+from benchmarks.serving.processes import EmptyTeaching, on_cores
 from sharp.v1 import prediction_pb2, tensor_pb2
-from sharp_client import OpenEpisodeWarning
+from sharp_client import Client, OpenEpisodeWarning
 
 LEARNER = "taught"
 CLASSES = 100
@@ -84,7 +84,7 @@ class TeachingResult:
     write: Spent = field(default_factory=lambda: Spent("durable empty write"))
     idle: Latency = field(default_factory=lambda: Latency("idle"))
     teaching: Latency = field(default_factory=lambda: Latency("while labels are taught"))
-    writing: Latency = field(default_factory=lambda: Latency("while as many labels are only made durable"))
+    floor: Latency = field(default_factory=lambda: Latency("while an empty service makes as many durable"))
     flood: Latency = field(default_factory=lambda: Latency("while batches come faster than they are counted"))
     behind: list[int] = field(default_factory=list)
     """Durable examples that answers did not know yet when the flood ended, as the server said."""
@@ -95,7 +95,7 @@ class TeachingResult:
     @property
     def failures(self) -> int:
         """Predictions that were not answered."""
-        return self.idle.failures + sum(state.failures for state in (self.teaching, self.writing, self.flood))
+        return self.idle.failures + sum(state.failures for state in (self.teaching, self.floor, self.flood))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -109,10 +109,10 @@ class TeachingResult:
             "prediction_rate": self.rate,
             "labels_per_second": self.labels_per_second,
             "labels_taught_per_second": statistics.median(self.taught),
-            "predictions": [state.to_dict() for state in (self.idle, self.teaching, self.writing, self.flood)],
+            "predictions": [state.to_dict() for state in (self.idle, self.teaching, self.floor, self.flood)],
             "prediction_p50_ratio": p50,
             "prediction_p99_ratio": p99,
-            "floor_p99_ratio": self.writing.against(self.idle)[1],
+            "floor_p99_ratio": self.floor.against(self.idle)[1],
             "flood_p99_ratio": self.flood.against(self.idle)[1],
             "flood_examples_per_second": _FLOOD_BATCH * _FLOOD_RATE,
             "flood_examples_behind": statistics.median(self.behind),
@@ -132,14 +132,15 @@ def teaching(bench: Bench, progress: ReportProgress) -> TeachingResult:
     result = TeachingResult(rate, options.sizes.labels_per_second)
     for number in range(1, options.sizes.latency_rounds + 1):
         progress(f"teaching: single calls, round {number} of {options.sizes.latency_rounds}")
-        result.teach.rounds.append([_teach(bench, corners, rng) for _ in range(options.sizes.lessons)])
+        result.teach.rounds.append([_teach(bench.client, corners, rng) for _ in range(options.sizes.lessons)])
         result.write.rounds.append(_writes(bench, options.sizes.lessons))
         progress(f"teaching: predictions, round {number} of {options.sizes.latency_rounds}")
         result.idle.add(bench.load.ask(_order(bench, payload, rate=rate)))
         with _keep_teaching(bench, corners, result):
             result.teaching.add(bench.load.ask(_order(bench, payload, rate=rate)))
-        with EmptyWriter(bench.folder, bench.cores, result.labels_per_second, _LESSON_BYTES):
-            result.writing.add(bench.load.ask(_order(bench, payload, rate=rate)))
+        with EmptyTeaching(bench.folder, bench.cores) as empty, Client(empty.address) as client:
+            with _calls(client, corners, result.labels_per_second):
+                result.floor.add(bench.load.ask(_order(bench, payload, rate=rate)))
         with _flood(bench, corners, result):
             result.flood.add(bench.load.ask(_order(bench, payload, rate=rate)))
     return result
@@ -162,11 +163,11 @@ def _like(corners: Array, classes: Any, rng: np.random.Generator) -> Array:
     return examples
 
 
-def _teach(bench: Bench, corners: Array, rng: np.random.Generator) -> float:
+def _teach(client: Client, corners: Array, rng: np.random.Generator) -> float:
     label = int(rng.integers(CLASSES))
     x = _like(corners, [label], rng)
     begun = time.perf_counter()
-    bench.client.teach(LEARNER, x, [label], create=False)
+    client.teach(LEARNER, x, [label], create=False)
     return time.perf_counter() - begun
 
 
@@ -183,22 +184,27 @@ def _writes(bench: Bench, count: int) -> list[float]:
 
 @contextlib.contextmanager
 def _keep_teaching(bench: Bench, corners: Array, result: TeachingResult) -> Iterator[None]:
+    """Teach beside the block, and take down how that went."""
+    with _calls(bench.client, corners, result.labels_per_second) as calls:
+        begun = time.perf_counter()
+        yield
+        result.taught.append(sum(call.done() for call in calls) / (time.perf_counter() - begun))
+    result.teach_under_load.rounds.append([call.result() for call in calls])
+
+
+@contextlib.contextmanager
+def _calls(client: Client, corners: Array, rate: float) -> Iterator[list[Future[float]]]:
     """A label every 1/rate seconds, whatever became of those before."""
-    seconds, calls = list[float](), list[Future[float]]()
-    rng, rate = np.random.default_rng(2), result.labels_per_second
+    calls, rng = list[Future[float]](), np.random.default_rng(2)
 
     def teach(threads: ThreadPoolExecutor, stop: threading.Event) -> None:
         begun = time.perf_counter()
         while not stop.is_set():
-            calls.append(threads.submit(_teach, bench, corners, rng))
+            calls.append(threads.submit(_teach, client, corners, rng))
             time.sleep(max(0.0, begun + len(calls) / rate - time.perf_counter()))
-        result.taught.append(sum(call.done() for call in calls) / (time.perf_counter() - begun))
-        wait(calls)
 
     with ThreadPoolExecutor(_CALLERS) as threads, in_background(partial(teach, threads)):
-        yield
-    seconds += [call.result() for call in calls]
-    result.teach_under_load.rounds.append(seconds)
+        yield calls
 
 
 @contextlib.contextmanager
