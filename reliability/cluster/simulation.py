@@ -23,7 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.reporting.files import write_json
-from sharp_server.cluster.placement import LearnerPlacement, place
+from sharp_server.cluster.placement import place
+from sharp_server.storage.board import LearnerPlacement
 
 app = typer.Typer(add_completion=False)
 

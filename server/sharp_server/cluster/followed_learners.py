@@ -16,13 +16,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sharp_server.cluster.board import Board, Standing
 from sharp_server.context import ClusterParts
 from sharp_server.learners.class_ordinals import ClassOrdinals
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import teaching_refusal
 from sharp_server.prediction.model import Model
 from sharp_server.prediction.summary import Summary
+from sharp_server.storage.board import Standing
 from sharp_server.storage.records import Beyond, BeyondKey, LearnerRow
 from sharp_server.teaching.protocol import TeacherDiedError
 from sharp_server.teaching.remote import RemoteLearner
@@ -103,8 +103,8 @@ class _Follower:
 class FollowedLearners:
     """Belongs to the event loop; versions are fetched in the thread, loaded and taught by the teacher."""
 
-    def __init__(self, board: Board, parts: ClusterParts) -> None:
-        self._board, self._storage, self._files, self._readers = board, parts.storage, parts.files, parts.readers
+    def __init__(self, parts: ClusterParts) -> None:
+        self._board, self._storage, self._files, self._readers = parts.board, parts.storage, parts.files, parts.readers
         self._batcher, self._thread, self._bases = parts.batcher, parts.thread, parts.bases
         self._followers: dict[str, _Follower] = {}
         """By uid."""

@@ -90,7 +90,7 @@ CREATE TABLE corruption_events (
 """
 
 _SECOND = """
-CREATE TABLE cluster_servers (      -- who is there (cluster/board.py)
+CREATE TABLE cluster_servers (      -- who is there (board.py)
     node TEXT PRIMARY KEY, owner TEXT NOT NULL, address TEXT NOT NULL, http TEXT NOT NULL);
 CREATE TABLE cluster_placements (   -- who should own and follow which learner
     uid TEXT PRIMARY KEY, node TEXT NOT NULL, followers TEXT[] NOT NULL);
