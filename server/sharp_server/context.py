@@ -27,7 +27,7 @@ from sharp_server.ingest.session import SessionTools
 from sharp_server.learners import events
 from sharp_server.learners.damage import DamageLog
 from sharp_server.learners.forgetting import Forgetting
-from sharp_server.learners.gauges import LearnerGauges
+from sharp_server.learners.gauges import DiskGauges, LearnerGauges
 from sharp_server.learners.importing import Importing
 from sharp_server.learners.inputs import Examples
 from sharp_server.learners.lessons import Lessons
@@ -161,12 +161,8 @@ class ServerContext:
             object_thread,
             Bases(teacher, files, object_thread),
         )
-        metrics.watch(
-            LearnerGauges(
-                *(registry, lambda: trainer.pid, lambda: teacher.pid),
-                *(folder.free_bytes, config.quality.metric_classes),
-            )
-        )
+        metrics.watch(LearnerGauges(registry, lambda: trainer.pid, lambda: teacher.pid, config.quality.metric_classes))
+        metrics.watch(DiskGauges(folder.free_bytes), blocks=True)
 
         decoder = InputDecoder(limits, threads)
 
