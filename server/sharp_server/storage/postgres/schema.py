@@ -2,7 +2,7 @@
 
 Raw examples are in none of these tables but in partitions, one table per open stream, per episode and per learner's
 lessons (`partitions.py`): the columns named `partition` say which, and are empty when there are no examples (any more).
-What the columns mean beyond that is told where the same tables are made for SQLite, in `sqlite/schema.py`.
+What the columns mean beyond that is said where the same tables are made for SQLite, in `sqlite/schema.py`.
 
 A migration that was released is never changed: another one follows it.
 """
