@@ -17,7 +17,7 @@ from torchvision.models import resnet18
 from sharp_engine import ArchitectureConfig, BackboneConfig, Cancelled, Learner, LearnerConfig, Predictions, pretrain
 from sharp_engine.device import download, upload
 from sharp_engine.training.loss import reduce_anchor_losses
-from tests.engine.made import (
+from tests.engine.fixtures import (
     IMAGE,
     VECTOR,
     CancelAfter,

@@ -28,7 +28,7 @@ from sharp_engine import (
 from sharp_engine.checks import check_same
 from sharp_engine.training import progress
 from tests.engine.digits import accuracy, digits, learn_digits
-from tests.engine.made import (
+from tests.engine.fixtures import (
     DEVICES,
     IMAGE,
     VECTOR,

@@ -9,7 +9,7 @@ import pytest
 
 from sharp_engine import Learner, preset
 from sharp_engine.config import LearnerConfig
-from tests.engine.made import examples, linear, mlp
+from tests.engine.fixtures import examples, linear, mlp
 
 SCARCE: dict[str, Any] = {"layers": (linear(12),) * 3, "tau_min": 0.5, "tau_period": 3}
 """A few units are recruited per episode, and there are few."""

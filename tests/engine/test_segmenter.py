@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sharp_engine import Cancelled, Learner, Segmenter, StreamConfig
 from sharp_engine.checks import check_same
-from tests.engine.made import CancelAfter, examples, mlp
+from tests.engine.fixtures import CancelAfter, examples, mlp
 
 INPUTS = 5
 CONFIG = StreamConfig(boundaries="automatic", window=32, min_examples=64, max_examples=2000)

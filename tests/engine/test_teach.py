@@ -25,7 +25,7 @@ from sharp_engine import (
 from sharp_engine.checks import check_same, check_taught, copy_of
 from sharp_engine.prediction import calibration
 from sharp_engine.prediction.metric import Whitening, fit_whitening
-from tests.engine.made import (
+from tests.engine.fixtures import (
     DEVICES,
     IMAGE,
     VECTOR,
