@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from sharp_server.errors import RpcError
 from sharp_server.storage import raw_examples
 from sharp_server.storage.postgres import classes, learners, lessons, partitions, schema, versions
-from sharp_server.storage.postgres.streams import episodes_where
+from sharp_server.storage.postgres.episode_rows import episodes_where
 from sharp_server.storage.postgres.transaction import Transaction
 from sharp_server.storage.records import EpisodeRow, Forgotten, NewVersion, Published, Relabelling
 

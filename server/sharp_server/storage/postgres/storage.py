@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sharp_server.storage.interface import Opening
-from sharp_server.storage.postgres import changes, episodes, lessons, schema, streams, versions
+from sharp_server.storage.postgres import changes, episode_rows, episodes, lessons, streams, versions
 from sharp_server.storage.postgres import classes as class_statements
 from sharp_server.storage.postgres import learners as learner_statements
 from sharp_server.storage.postgres.example_source import PostgresExamples
@@ -30,9 +30,6 @@ from sharp_server.storage.records import (
     Published,
     Relabelling,
 )
-
-_UNLEARNED = "e.learner = %s AND e.state IN ('waiting', 'parked')"
-
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -125,6 +122,8 @@ class PostgresStorage:
     open_stream = _written(streams.open_stream)
     close_episode = _queued(streams.mark)
     open_slices = _read(streams.open_slices)
+    episodes_of_stream = _read(episode_rows.episodes_of_stream)
+    empty_marks = _read(streams.empty_marks)
 
     async def room(self) -> None:
         """Wait until more may be appended."""
@@ -133,16 +132,6 @@ class PostgresStorage:
     def append(self, arrival: Arrival) -> asyncio.Future[list[EpisodeRow]]:
         """Keep a batch."""
         return self._journal.submit(lambda transaction: streams.append(transaction, arrival), arrival.bytes)
-
-    async def episodes_of_stream(self, stream: int, after_sequence: int, limit: int) -> list[EpisodeRow]:
-        """The newest episodes that end after a sequence number, in order."""
-        condition = "e.stream = %s AND e.last_sequence > %s ORDER BY e.number DESC LIMIT %s"
-        after = min(after_sequence, schema.LARGEST)
-        return (await self._journal.read(streams.episodes_where, condition, stream, after, limit))[::-1]
-
-    async def empty_marks(self, stream: int, after_sequence: int, limit: int) -> list[int]:
-        """The newest marks after a sequence number that closed nothing, in order."""
-        return await self._journal.read(streams.empty_marks, stream, min(after_sequence, schema.LARGEST), limit)
 
     # ---- lessons ----------------------------------------------------------------------------------------------------
 
@@ -156,6 +145,7 @@ class PostgresStorage:
 
     # ---- episodes ---------------------------------------------------------------------------------------------------
 
+    unlearned_episodes = _read(episode_rows.unlearned_episodes)
     unlearned_totals = _read(streams.unlearned_totals)
     begin = _written(episodes.begin)
     advance = _written(episodes.advance)
@@ -165,10 +155,6 @@ class PostgresStorage:
     retry = _written(episodes.retry)
     discard = _written(episodes.discard)
     learned = _written(episodes.learned)
-
-    async def unlearned_episodes(self, learner: int) -> list[EpisodeRow]:
-        """Episodes that wait or are parked."""
-        return await self._journal.read(streams.episodes_where, _UNLEARNED, learner)
 
     # ---- learners ---------------------------------------------------------------------------------------------------
 

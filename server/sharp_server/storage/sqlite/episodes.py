@@ -15,7 +15,8 @@ from sharp_server.errors import RpcError
 from sharp_server.storage import raw_examples
 from sharp_server.storage.records import EpisodeRow, Forgotten, NewVersion, Published, Relabelling
 from sharp_server.storage.sqlite import classes, learners, lessons, schema
-from sharp_server.storage.sqlite.streams import episodes_where, label_texts
+from sharp_server.storage.sqlite.episode_rows import episodes_where
+from sharp_server.storage.sqlite.streams import label_texts
 
 
 def publish(

@@ -30,13 +30,11 @@ from sharp_server.storage.records import (
     Relabelling,
 )
 from sharp_server.storage.sqlite import classes as class_statements
-from sharp_server.storage.sqlite import episodes, lessons, schema, streams
+from sharp_server.storage.sqlite import episode_rows, episodes, lessons, schema, streams
 from sharp_server.storage.sqlite import learners as learner_statements
 from sharp_server.storage.sqlite.journal import Journal
 
 log = logging.getLogger(__name__)
-
-_UNLEARNED = "e.learner = ? AND e.state IN ('waiting', 'parked')"
 
 
 @dataclass(frozen=True)
@@ -149,6 +147,8 @@ class SqliteStorage:
     open_stream = _written(streams.open_stream)
     close_episode = _queued(streams.mark)
     open_slices = _read(streams.open_slices)
+    episodes_of_stream = _read(episode_rows.episodes_of_stream)
+    empty_marks = _read(streams.empty_marks)
 
     async def room(self) -> None:
         """Wait until more may be appended."""
@@ -157,16 +157,6 @@ class SqliteStorage:
     def append(self, arrival: Arrival) -> asyncio.Future[list[EpisodeRow]]:
         """Keep a batch."""
         return self._journal.submit(lambda connection: streams.append(connection, arrival), arrival.bytes)
-
-    async def episodes_of_stream(self, stream: int, after_sequence: int, limit: int) -> list[EpisodeRow]:
-        """The newest episodes that end after a sequence number, in order."""
-        condition = "e.stream = ? AND e.last_sequence > ? ORDER BY e.number DESC LIMIT ?"
-        after = min(after_sequence, schema.LARGEST)
-        return (await self._journal.read(streams.episodes_where, condition, stream, after, limit))[::-1]
-
-    async def empty_marks(self, stream: int, after_sequence: int, limit: int) -> list[int]:
-        """The newest marks after a sequence number that closed nothing, in order."""
-        return await self._journal.read(streams.empty_marks, stream, min(after_sequence, schema.LARGEST), limit)
 
     # ---- lessons ----------------------------------------------------------------------------------------------------
 
@@ -180,6 +170,7 @@ class SqliteStorage:
 
     # ---- episodes ---------------------------------------------------------------------------------------------------
 
+    unlearned_episodes = _read(episode_rows.unlearned_episodes)
     unlearned_totals = _read(streams.unlearned_totals)
     begin = _written(episodes.begin)
     advance = _written(episodes.advance)
@@ -189,10 +180,6 @@ class SqliteStorage:
     retry = _written(episodes.retry)
     discard = _written(episodes.discard)
     learned = _written(episodes.learned)
-
-    async def unlearned_episodes(self, learner: int) -> list[EpisodeRow]:
-        """Episodes that wait or are parked."""
-        return await self._journal.read(streams.episodes_where, _UNLEARNED, learner)
 
     # ---- learners ---------------------------------------------------------------------------------------------------
 
