@@ -59,8 +59,8 @@ async def _opened(path: Path, questions: np.ndarray[Any, Any]) -> Opened:
             if predictor is None:
                 found.answers[served.name] = None
             else:
-                told = predictor.predict(torch.from_numpy(questions), 1, 0, False)
-                found.answers[served.name] = list(told.labels), told.distance.tobytes()
+                answer = predictor.predict(torch.from_numpy(questions), 1, 0, False)
+                found.answers[served.name] = list(answer.labels), answer.distance.tobytes()
         found.corruption_events = [event.detail for event in await context.storage.corruption_events()]
         found.counted = context.metrics.corruption_events._value.get()
         found.durable = _streams(folder.journal)

@@ -1,4 +1,4 @@
-"""Damage on disk: the newest valid version serves, what was dropped is told, and no answer comes from damaged weights.
+"""Damage on disk: the newest valid version serves, what was dropped is said, and no answer comes from damaged weights.
 
 A real server made the folder and was killed over it. Most damage is then opened in this process, hundreds of times.
 """
@@ -184,10 +184,10 @@ def test_a_real_server_on_damaged_files_serves_the_newest_sound_version_and_says
     damaged(tmp_path / "one" / "data" / "journal.db-wal", lambda content: content.__setitem__(99, content[99] ^ 8))
     server = serve("one")
     x, y = blobs("ab")
-    told: Any = server.predict("two", x[:6])
-    assert (told.model_version, told.episodes_learned, answered(told)) == (3, 1, y[:6])
-    told = " | ".join(damage.detail for damage in server.status().corruption_events)
-    assert "version 2 is damaged" in told and "dropped" in told
+    answer: Any = server.predict("two", x[:6])
+    assert (answer.model_version, answer.episodes_learned, answered(answer)) == (3, 1, y[:6])
+    details = " | ".join(damage.detail for damage in server.status().corruption_events)
+    assert "version 2 is damaged" in details and "dropped" in details
     log = server.log.read_text()
     assert "version 2 is damaged" in log and "Traceback" not in log
     assert server.learner("two").status.damaged_snapshots == 1
