@@ -165,9 +165,9 @@ def test_a_crash_loop_tells_what_it_survived_and_what_broke() -> None:
         "tensors": 40,
         "slowest_recovery": 2.345,
     }
-    told = measured_tables.reliability([result])
-    assert "| kills survived | 0 of 5 (3 × server, 2 × trainer) |" in told
-    assert "answers wrong | 1 |" in told and "1,200 in 10 episodes" in told and "2.3 s" in told
+    table = measured_tables.reliability([result])
+    assert "| kills survived | 0 of 5 (3 × server, 2 × trainer) |" in table
+    assert "answers wrong | 1 |" in table and "1,200 in 10 episodes" in table and "2.3 s" in table
 
 
 def test_a_table_without_results_says_so(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_load_run_tells_its_worst_slice_its_failures_and_the_slopes_of_memory(
         **{"p50_seconds": 0.004, "p99_seconds": 0.02, "slices": [{"p99": 0.011}, {"p99": 0.035}]},
         **{"failures": ["Predict, load: 3 × CANCELLED"], "memory": {"front": memory, "trainer": memory}},
     }
-    told = measured_tables.load_run([result])
-    assert "800 of 1,000 possible" in told and "15 minutes, 720,000 requests" in told
-    assert "| p99 by slice | 11.0 to 35.0 ms |" in told and "3 × CANCELLED" in told
-    assert "| memory of the trainer | 600 MB, +0.25 (-0.10 to +0.60) MB per minute |" in told
+    table = measured_tables.load_run([result])
+    assert "800 of 1,000 possible" in table and "15 minutes, 720,000 requests" in table
+    assert "| p99 by slice | 11.0 to 35.0 ms |" in table and "3 × CANCELLED" in table
+    assert "| memory of the trainer | 600 MB, +0.25 (-0.10 to +0.60) MB per minute |" in table

@@ -24,7 +24,7 @@ from sharp_engine.prediction.metric import (
     fit_whitening,
     whitened_means,
 )
-from tests.engine.made import DEVICES
+from tests.engine.fixtures import DEVICES
 
 CONFIG = MetricConfig(enabled=True, shrinkage=1.0)
 FLOOR = 0.3
