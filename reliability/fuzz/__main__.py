@@ -45,7 +45,7 @@ def tables(result: FuzzResult) -> Iterator[RenderableType]:
         table.add_row(name, f"{tally['messages']:,}", codes)
     yield table
     yield Text("; ".join(f"{count:,} {name}" for name, count in result.wire.items()))
-    for name, trace in (("front", result.memory.front), ("trainer", result.memory.trainer)):
+    for name, trace in result.memory.traces.items():
         yield Text(
             f"memory of the {name}: {trace.growth:+.1f} MB after the warm-up; "
             f"{trace.describe_slope()} MB per {PER_UNIT:,} messages"

@@ -65,9 +65,7 @@ class FuzzResult:
         """Everything that must not be, in words; empty: the server held."""
         found = [f"{v['what']}: {v['found']}" for v in self.violations]
         found += [f"the log reports a fault: {line[:300]}" for line in self.log_faults]
-        for name, trace in (("front", self.memory.front), ("trainer", self.memory.trainer)):
-            if trace.growth > GROWTH_BOUND:
-                found.append(f"the {name} grew by {trace.growth:.0f} MB, more than {GROWTH_BOUND:.0f}")
+        found += self.memory.grown(GROWTH_BOUND)
         if not self.planted_same:
             found.append("planted learners answer otherwise than before")
         if not self.planted_same_after_restart:
@@ -149,7 +147,7 @@ def _round(attacker: Attacker, result: FuzzResult, options: FuzzOptions, number:
         if not target.alive:
             attacker.violations.append({"what": name, "found": "the server died", "sent": ""})
             return
-        result.memory.sample(attacker.messages / PER_UNIT, *target.server.memory())
+        result.memory.sample(attacker.messages / PER_UNIT, target.server.memory())
 
 
 def _twice_if_paused(work: Callable[[], Any], attacker: Attacker) -> None:
