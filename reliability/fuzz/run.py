@@ -30,8 +30,8 @@ class FuzzOptions:
 
     messages: int = 100_000
     seed: int = 0
-    per_round: int = 40
-    """Calls per method in one round."""
+    per_round: int = 100
+    """Calls per method in one round; after each come the tricks on the wire, which take seconds."""
 
     def __post_init__(self) -> None:
         require(self.messages >= 1, "messages", self.messages, "at least 1")
@@ -139,6 +139,7 @@ def _round(attacker: Attacker, result: FuzzResult, options: FuzzOptions, number:
         known = len(attacker.violations)
         try:
             _twice_if_paused(work, attacker)
+            target.have_victim()
         except Exception as error:  # hypothesis wraps what it found; what matters is in the list already
             if len(attacker.violations) == known:
                 attacker.violations.append(
