@@ -37,6 +37,8 @@ class Outcome:
     slowest_prediction: float = 0.0
     acknowledged: int = 0
     """Batches and boundaries, under the fault."""
+    answering_seconds: float = 0.0
+    """From the end of the fault until a prediction was answered."""
     recovery_seconds: float = 0.0
     """From the end of the fault until everything sent was durable and learned."""
     parked: int = 0
@@ -154,6 +156,7 @@ def _recovered(address: str, app: App, producer: Producer, tls: Tls | None, outc
     try:
         if not app.answered(_MOST_SECONDS):
             raise TimeoutError("no prediction was answered any more")
+        outcome.answering_seconds = time.monotonic() - begun
         producer.end(_MOST_SECONDS)
         with Client(address, tls=tls) as client:
             learner = client.learner(LEARNING)

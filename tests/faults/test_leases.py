@@ -27,7 +27,7 @@ pytestmark = [  # a crash drops what was about to be done
 
 BUGS = {
     9: "a producer whose learner moved while its stream was opened heard that it was deleted",
-    35: "a lesson on its way to the disk when its learner moved was never answered",
+    93: "a lesson on its way to the disk when its learner moved was never answered",
 }
 """Seeds that failed once, and why."""
 
