@@ -18,7 +18,7 @@ from devtools.process_stats import resident_bytes
 from reliability.fuzz import __main__ as command
 from reliability.fuzz import seeds, snapshots, wire
 from reliability.fuzz.answers import SECONDS, Answer, Violation, judge
-from reliability.fuzz.attack import Attacker
+from reliability.fuzz.attack import Attacker, explore
 from reliability.fuzz.methods import KNOWN
 from reliability.fuzz.pictures import bombs
 from reliability.fuzz.run import FuzzOptions
@@ -90,6 +90,12 @@ def test_every_bomb_is_refused_alone(attacker: Attacker) -> None:
 
 def test_no_snapshot_file_breaks_the_server(attacker: Attacker) -> None:
     attacker.offer_snapshots(examples=25, seed=1)
+
+
+def test_what_snapshots_are_forged_from_stays_as_it_is(attacker: Attacker) -> None:
+    before = repr(snapshots._JSON)
+    explore(lambda file: None, snapshots.forged(attacker.target.parts), examples=400, seed=3)
+    assert repr(snapshots._JSON) == before
 
 
 def test_headers_that_lie_are_refused(attacker: Attacker) -> None:
