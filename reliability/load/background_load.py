@@ -24,7 +24,8 @@ from sharp_client import Client, SharpError
 _WAIT = 300.0
 _SNAPSHOTS_PER_SECOND = 1.0
 _RESTARTS_PER_SECOND = 2.0
-_LABELS_PER_SECOND = 3.0
+_LABELS, _SECONDS_BETWEEN_LESSONS = 3, 0.3
+"""Of a lesson; near capacity it takes most of a second itself, so these are a few labels a second."""
 _VISITORS = 2
 """Who look at the page at the same time; each leaves after a while, and another one comes."""
 
@@ -45,7 +46,7 @@ class BackgroundLoad:
             (self._learn_episode, 0.0),
             (self._take_snapshot, 1 / _SNAPSHOTS_PER_SECOND),
             (self._restart_app, 1 / _RESTARTS_PER_SECOND),
-            (self._teach, 1 / _LABELS_PER_SECOND),
+            (self._teach, _SECONDS_BETWEEN_LESSONS),
             *[(self._open_page, 0.0)] * _VISITORS,
         )
         self._threads = [threading.Thread(target=self._repeat, args=work) for work in works]
@@ -110,12 +111,11 @@ class BackgroundLoad:
         self._did("restarts of apps")
 
     def _teach(self) -> None:
-        """Somebody says what an image is."""
-        index = self._chance.integers(0, len(self._images), 1)
-        lesson = self._images.take(index)
+        """Somebody says what a few images are."""
+        lesson = self._images.take(self._chance.integers(0, len(self._images), _LABELS))
         with Client(self._address) as client, self._counted("Teach"):
             client.teach(LEARNER, lesson.x, lesson.y, create=False)
-        self._did(LABELS)
+        self._did(LABELS, _LABELS)
 
     def _open_page(self) -> None:
         """Somebody looks at the page for a while."""
@@ -124,6 +124,6 @@ class BackgroundLoad:
         else:
             self._stop.wait(1.0)
 
-    def _did(self, what: str) -> None:
+    def _did(self, what: str, count: int = 1) -> None:
         with self._counting:
-            self.done[what] += 1
+            self.done[what] += count
