@@ -1,4 +1,4 @@
-"""What the system says about a running process: memory, processor time, children. Read from /proc.
+"""What the system says about a running process: memory, descriptors, processor time, children. Read from /proc.
 
 Only looks: nothing here starts, changes or ends a process.
 """
@@ -16,6 +16,14 @@ def resident_bytes(process: int | str = "self") -> int | None:
     except (OSError, ValueError, IndexError):
         return None
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def open_descriptors(pid: int) -> int:
+    """Files, sockets and pipes that a process has open; 0 where the system does not say."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
 
 
 def cpu_seconds(pid: int) -> float:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import ClassVar, Protocol, Self
 
 from devtools import process_stats
-from devtools.process_stats import children, resident_bytes
+from devtools.process_stats import children, open_descriptors, resident_bytes
 
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 180.0
@@ -32,6 +32,8 @@ TRAINER = "sharp-trainer"
 """What the process that trains calls itself."""
 TEACHER = "sharp-teacher"
 """What the process that teaches calls itself."""
+_NAMES = {TRAINER: "trainer", TEACHER: "teacher"}
+"""What a process calls itself → what we call it."""
 _LAST_LINES = 20
 
 
@@ -246,10 +248,21 @@ class ServerProcess:
             time.sleep(0.02)
         return found
 
-    def memory(self) -> tuple[int | None, int | None]:
-        """Bytes that front and trainer hold in RAM now; None for one that is not there."""
-        trainer = self.find_trainer()
-        return resident_bytes(self.pid), None if trainer is None else resident_bytes(trainer)
+    def processes(self) -> dict[str, int]:
+        """Which processes it has now: front, trainer and teacher, each if it is there."""
+        found = {"front": self.pid}
+        for child in children(self.pid):
+            if (name := _NAMES.get(process_stats.name(child))) is not None:
+                found[name] = child
+        return found
+
+    def memory(self) -> dict[str, int | None]:
+        """Bytes that each of its processes holds in RAM now; None for one that has just ended."""
+        return {name: resident_bytes(pid) for name, pid in self.processes().items()}
+
+    def open_descriptors(self) -> int:
+        """Files, sockets and pipes that its processes have open now."""
+        return sum(map(open_descriptors, self.processes().values()))
 
     def last_lines(self, count: int = _LAST_LINES) -> str:
         """The end of its log."""

@@ -1,15 +1,16 @@
-"""How the memory of a server's two processes grows: samples, and a straight line through them."""
+"""How the memory of a server's processes grows: samples, and a straight line through them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 _WARM_UP = 0.3
-"""Share of the run, from its start, that the line leaves out: caches fill, libraries load."""
+"""Share of the run, from its start, that the line leaves out at most: caches fill, libraries load."""
 _FEWEST = 4
 _QUANTILE = 1.96
 """Deviations on both sides that hold 95 %."""
@@ -22,6 +23,8 @@ class Trace:
     places: list[float] = field(default_factory=list)
     """When each sample was taken, in the unit of the run."""
     samples: list[int] = field(default_factory=list)
+    warm_up: float = math.inf
+    """What the line leaves out, in the unit of the run; in a short run a share of it is enough."""
 
     def add(self, place: float, resident: int | None) -> None:
         """Take a sample; a process that is not there gives none."""
@@ -34,7 +37,7 @@ class Trace:
         """The samples after the warm-up."""
         if not self.places:
             return [], []
-        start = self.places[0] + _WARM_UP * (self.places[-1] - self.places[0])
+        start = self.places[0] + min(self.warm_up, _WARM_UP * (self.places[-1] - self.places[0]))
         kept = [(p, s) for p, s in zip(self.places, self.samples, strict=True) if p >= start]
         return [p for p, _ in kept], [s for _, s in kept]
 
@@ -112,18 +115,31 @@ class Trace:
         }
 
 
-@dataclass
 class Memory:
-    """Front and trainer together."""
+    """All processes of a server."""
 
-    front: Trace = field(default_factory=Trace)
-    trainer: Trace = field(default_factory=Trace)
+    def __init__(self, warm_up: float = math.inf) -> None:
+        """`warm_up`: see `Trace`."""
+        self.front, self.trainer, self.teacher = (Trace(warm_up=warm_up) for _ in range(3))
 
-    def sample(self, place: float, front: int | None, trainer: int | None) -> None:
-        """Note what both processes hold now, in bytes, as `ServerProcess.memory` gives them."""
-        self.front.add(place, front)
-        self.trainer.add(place, trainer)
+    @property
+    def traces(self) -> dict[str, Trace]:
+        """By the name of the process, as `ServerProcess.memory` has it."""
+        return {"front": self.front, "trainer": self.trainer, "teacher": self.teacher}
+
+    def sample(self, place: float, held: Mapping[str, int | None]) -> None:
+        """Note what each process holds now, in bytes."""
+        for name, trace in self.traces.items():
+            trace.add(place, held.get(name))
+
+    def grown(self, bound: float) -> list[str]:
+        """Which process grew by more than so many megabytes, in words."""
+        return [
+            f"the {name} grew by {trace.growth:.0f} MB, more than {bound:.0f}"
+            for name, trace in self.traces.items()
+            if trace.growth > bound
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {"front": self.front.to_dict(), "trainer": self.trainer.to_dict()}
+        return {name: trace.to_dict() for name, trace in self.traces.items()}

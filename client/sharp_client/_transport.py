@@ -83,6 +83,8 @@ def channel_options(limits: Limits, tls: Tls | None) -> list[tuple[str, Any]]:
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2000),
+        # A server that moved to another address is found again as soon as its name says so, not half a minute later.
+        ("grpc.dns_min_time_between_resolutions_ms", 1000),
         # While a call is open. Servers allow a ping every ten seconds; a machine that is cut off says nothing itself.
         ("grpc.keepalive_time_ms", 12_000),
         ("grpc.keepalive_timeout_ms", 5_000),

@@ -54,7 +54,8 @@ class Chaos:
         """Kills in the middle of an operator's work."""
         self.recoveries: dict[str, list[float]] = {}
         """By kind of kill: seconds until something was acknowledged or learned again. They count from the kill; where
-        the server was killed, from the moment in which it was started again: what is done in between is the harness's.
+        server or database were killed, from the moment in which they were started again: what is done in between is the
+        harness's.
         """
 
     @property
@@ -73,28 +74,31 @@ class Chaos:
             self._wait_for_an_operation(producer)
             seen = (producer.acknowledged, producer.learned)
             self.aimed += producer.operator.under_way.is_set()
-            if kind == "server":
-                self.kill_server(lambda: producer.acknowledged, producer)
-                while self.done < last and self._random.random() < self._options.early:
-                    self._kill_while_starting(producer)
-                begun = time.monotonic()
-                self.start_server()
-            elif kind == "trainer":
-                self.server.kill_trainer(self._options.patience)
-                begun = time.monotonic()
-                self.kills["trainer"] += 1
-            elif kind == "teacher":
-                self.server.kill_teacher(self._options.patience)
-                begun = time.monotonic()
-                self.kills["teacher"] += 1
-            elif kind == "database":
-                self._kill_database()
-            else:
-                self._cut()
-                begun = time.monotonic()
+            begun = self._strike(kind, last, producer)
             self._wait_until_moved(seen, producer, app)
             self.recoveries.setdefault(kind, []).append(time.monotonic() - begun)
             report()
+
+    def _strike(self, kind: str, last: int, producer: Producer) -> float:
+        """Kill something; gives the moment from which its recovery counts."""
+        if kind == "server":
+            self.kill_server(lambda: producer.acknowledged, producer)
+            while self.done < last and self._random.random() < self._options.early:
+                self._kill_while_starting(producer)
+            begun = time.monotonic()
+            self.start_server()
+            return begun
+        if kind == "database":
+            return self._kill_database()
+        if kind == "trainer":
+            self.server.kill_trainer(self._options.patience)
+            self.kills["trainer"] += 1
+        elif kind == "teacher":
+            self.server.kill_teacher(self._options.patience)
+            self.kills["teacher"] += 1
+        else:
+            self._cut()
+        return time.monotonic()
 
     def _wait_for_an_operation(self, producer: Producer) -> None:
         """Now and then: until an operator's work is under way, and a moment longer; not for ever."""
@@ -110,13 +114,15 @@ class Chaos:
         data = self.folder / "data"
         at_death(data, self._stream, acknowledged(), self._options, self.violations, lessons, self.store)
 
-    def _kill_database(self) -> None:
-        """SIGKILL to PostgreSQL, and a pause without it."""
+    def _kill_database(self) -> float:
+        """SIGKILL to PostgreSQL, and a pause without it; gives the moment at which it was started again."""
         assert self._postgres is not None
         self._postgres.kill()
         self.kills["database"] += 1
         time.sleep(self._random.uniform(0.0, self._options.longest_pause))
+        begun = time.monotonic()
         self._postgres.start()
+        return begun
 
     def close(self) -> None:
         """Stop the database, if there is one."""

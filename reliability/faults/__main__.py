@@ -25,7 +25,7 @@ def command(
     folder: Annotated[Path | None, typer.Option(help="Keep data folders and logs here.")] = None,
     output: Annotated[Path | None, typer.Option(help="JSON file for the result.")] = None,
 ) -> None:
-    """Let disk, clock, memory, trainer and certificate fail under a working server, and say what happened."""
+    """Let disk, clock, memory, trainer, certificate and name fail under a working server, and say what happened."""
     unknown = set(only or ()) - set(SCENARIOS)
     if unknown:
         raise typer.BadParameter(f"no such fault: {', '.join(sorted(unknown))}")

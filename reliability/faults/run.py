@@ -12,6 +12,7 @@ from benchmarks.reporting.machine import machine, versions
 from benchmarks.reporting.runner import ReportProgress, silently
 from devtools.certificates import Authority
 from devtools.server_process import ONE_THREAD, ServerProcess
+from reliability.faults.name_server import NameServer
 from reliability.faults.scenarios import SCENARIOS, Scenario, Stage
 from reliability.faults.shim import Shim
 from reliability.faults.work import KNOWN, LEARNING, OPTIONS, App, Producer, examples
@@ -36,6 +37,8 @@ class Outcome:
     slowest_prediction: float = 0.0
     acknowledged: int = 0
     """Batches and boundaries, under the fault."""
+    answering_seconds: float = 0.0
+    """From the end of the fault until a prediction was answered."""
     recovery_seconds: float = 0.0
     """From the end of the fault until everything sent was durable and learned."""
     parked: int = 0
@@ -53,6 +56,20 @@ class Outcome:
         """Whether predictions were right, nothing was lost, and the server lived on."""
         return self.alive and not (self.lost or self.wrong or self.problem or self.tracebacks)
 
+    @property
+    def happened(self) -> str:
+        """All of it, for people.
+
+        >>> Outcome("clock", "the clock jumps", 10.0, answered=90, acknowledged=12, recovery_seconds=0.5).happened
+        '90 predictions answered; 12 batches acknowledged; well again after 0.5 s; nothing lost'
+        """
+        told = [f"{self.answered} predictions answered"]
+        told += [f"{count} failed ({reason})" for reason, count in self.failed.items()]
+        told += [f"{self.acknowledged} batches acknowledged"]
+        told += [f"{self.parked} episodes parked and retried"] if self.parked else []
+        told += [f"well again after {self.recovery_seconds:.1f} s", f"{self.lost or 'nothing'} lost"]
+        return "; ".join(told + ([self.problem] if self.problem else []))
+
 
 @dataclass
 class FaultsResult:
@@ -67,7 +84,7 @@ class FaultsResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        rows = [{**asdict(outcome), "well": outcome.well} for outcome in self.outcomes]
+        rows = [{**asdict(outcome), "happened": outcome.happened, "well": outcome.well} for outcome in self.outcomes]
         return {"versions": versions(), "machine": machine(), "well": self.well, "faults": rows}
 
 
@@ -90,11 +107,12 @@ def _through(name: str, scenario: Scenario, seconds: float, folder: Path) -> Out
     tls = None if certificates is None else certificates.tls
     shim = Shim(folder / "shim", folder / "data")
     server = ServerProcess(folder, settings, environment={**ONE_THREAD, **(shim.environment if scenario.shim else {})})
-    with server:
+    with server, NameServer("127.0.0.1") as names:
         server.start()
-        _teach(server, tls)
-        stage = Stage(server, shim, lambda: None if certificates is None else certificates.rotate())
-        app, producer = App(server, tls), Producer(server, tls)
+        address = names.target(server.port) if scenario.by_name else server.address
+        _teach(address, tls)
+        stage = Stage(server, shim, names, lambda: None if certificates is None else certificates.rotate())
+        app, producer = App(address, tls), Producer(address, tls)
         try:
             time.sleep(seconds)
             app.seen()
@@ -103,7 +121,7 @@ def _through(name: str, scenario: Scenario, seconds: float, folder: Path) -> Out
             time.sleep(seconds)
             _note(outcome, app, producer.acknowledged - before)
             scenario.end(stage)
-            outcome.recovery_seconds = _recovered(server, producer, tls, outcome)
+            outcome.recovery_seconds = _recovered(address, app, producer, tls, outcome)
             if certificates is not None:
                 outcome.problem = outcome.problem or _new_clients(server, certificates)
         finally:
@@ -114,9 +132,9 @@ def _through(name: str, scenario: Scenario, seconds: float, folder: Path) -> Out
     return outcome
 
 
-def _teach(server: ServerProcess, tls: Tls | None) -> None:
+def _teach(address: str, tls: Tls | None) -> None:
     """A learner that is asked all the time, and one that goes on learning."""
-    with Client(server.address, tls=tls) as client:
+    with Client(address, tls=tls) as client:
         client.create_learner(KNOWN, preset="default", overrides=OPTIONS)
         client.create_learner(LEARNING, preset="default", overrides=OPTIONS)
         with client.learn(KNOWN, stream_id="once") as stream:
@@ -130,12 +148,17 @@ def _note(outcome: Outcome, app: App, acknowledged: int) -> None:
     outcome.failed, outcome.acknowledged = dict(seen.failed), acknowledged
 
 
-def _recovered(server: ServerProcess, producer: Producer, tls: Tls | None, outcome: Outcome) -> float:
-    """Wait until everything that was sent is learned, with parked episodes retried once; returns the seconds."""
+def _recovered(address: str, app: App, producer: Producer, tls: Tls | None, outcome: Outcome) -> float:
+    """Wait until predictions are answered and everything that was sent is learned, with parked episodes retried once;
+    returns the seconds.
+    """
     begun = time.monotonic()
     try:
+        if not app.answered(_MOST_SECONDS):
+            raise TimeoutError("no prediction was answered any more")
+        outcome.answering_seconds = time.monotonic() - begun
         producer.end(_MOST_SECONDS)
-        with Client(server.address, tls=tls) as client:
+        with Client(address, tls=tls) as client:
             learner = client.learner(LEARNING)
             parked = learner.parked()
             outcome.parked = len(parked)

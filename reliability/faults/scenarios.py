@@ -12,6 +12,7 @@ from pathlib import Path
 
 from devtools.process_stats import resident_bytes
 from devtools.server_process import ServerProcess
+from reliability.faults.name_server import NameServer
 from reliability.faults.shim import Shim
 
 HOUR = 3600
@@ -25,6 +26,7 @@ class Stage:
 
     server: ServerProcess
     shim: Shim
+    names: NameServer
     rotate: Callable[[], None]
     """Put another certificate, of the same authority, into the server's files."""
 
@@ -41,6 +43,8 @@ class Scenario:
     tls: bool = False
     shim: bool = True
     """Whether the server's calls to the system go through the shim."""
+    by_name: bool = False
+    """Whether clients know the server by its name."""
 
 
 def _nothing(stage: Stage) -> None:
@@ -70,6 +74,16 @@ def _free_memory(stage: Stage) -> None:
     trainer = stage.server.find_trainer()
     if trainer is not None:
         resource.prlimit(trainer, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def _move(stage: Stage) -> None:
+    """The server ends, and starts again at another address of this machine, under the same name and port."""
+    server = stage.server
+    port = server.port
+    server.stop()
+    stage.names.address = "127.0.0.2"
+    server.settings |= {"listen.host": stage.names.address, "listen.port": port}
+    server.start()
 
 
 def _back_and_forth(stage: Stage) -> None:
@@ -103,5 +117,12 @@ SCENARIOS: dict[str, Scenario] = {
         lambda s: None,
         tls=True,
         shim=False,
+    ),
+    "name": Scenario(
+        "the server moves to another address, and its name with it; clients know the name alone",
+        _move,
+        lambda s: None,
+        shim=False,
+        by_name=True,
     ),
 }

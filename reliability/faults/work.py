@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from devtools.server_process import ServerProcess
 from sharp_client import Client, Retry, SharpError, Timeout, Tls
 
 KNOWN, LEARNING = "known", "learning"
@@ -51,8 +50,8 @@ class Seen:
 class App:
     """Asks for predictions until it is told to end; `seen` is what it saw since it was last looked at."""
 
-    def __init__(self, server: ServerProcess, tls: Tls | None = None) -> None:
-        self._server, self._tls = server, tls
+    def __init__(self, address: str, tls: Tls | None = None) -> None:
+        self._address, self._tls = address, tls
         self._end = threading.Event()
         self._seen, self._lock = Seen(), threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -64,6 +63,16 @@ class App:
             found, self._seen = self._seen, Seen()
         return found
 
+    def answered(self, seconds: float) -> bool:
+        """Whether a prediction is answered from now on, within so long."""
+        deadline = time.monotonic() + seconds
+        self.seen()
+        while time.monotonic() < deadline:
+            if self.seen().answered:
+                return True
+            time.sleep(_PAUSE)
+        return False
+
     def end(self) -> None:
         """Stop asking."""
         self._end.set()
@@ -72,7 +81,7 @@ class App:
     def _run(self) -> None:
         x, y = examples(0)
         timeout = Timeout(call=10.0, connect=5.0)
-        with Client(self._server.address, tls=self._tls, retry=_RETRY, timeout=timeout) as client:
+        with Client(self._address, tls=self._tls, retry=_RETRY, timeout=timeout) as client:
             while not self._end.is_set():
                 begun = time.monotonic()
                 try:
@@ -92,9 +101,9 @@ class App:
 class Producer:
     """Sends episodes of two batches until it is told to end; what is acknowledged has to be learned."""
 
-    def __init__(self, server: ServerProcess, tls: Tls | None = None) -> None:
+    def __init__(self, address: str, tls: Tls | None = None) -> None:
         retry = Retry(initial_delay=0.1, largest_delay=0.5, resume_for=300.0)
-        self._client = Client(server.address, tls=tls, retry=retry)
+        self._client = Client(address, tls=tls, retry=retry)
         self._end = threading.Event()
         self.stream = self._client.learn(LEARNING, stream_id="producer")
         self.sent = 0

@@ -23,7 +23,7 @@ app = new_app()
 def command(
     messages: Annotated[int, typer.Option(help="Send at least this many messages to methods.")] = 100_000,
     seed: Annotated[int, typer.Option(help="Where the made-up messages start from.")] = 0,
-    per_round: Annotated[int, typer.Option(help="Calls of each method before the next one's turn.")] = 40,
+    per_round: Annotated[int, typer.Option(help="Calls of each method before the next one's turn.")] = 100,
     output: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
 ) -> None:
     """Attack a server with hostile messages, files and connections; ends with 1 if anything broke."""
@@ -45,7 +45,7 @@ def tables(result: FuzzResult) -> Iterator[RenderableType]:
         table.add_row(name, f"{tally['messages']:,}", codes)
     yield table
     yield Text("; ".join(f"{count:,} {name}" for name, count in result.wire.items()))
-    for name, trace in (("front", result.memory.front), ("trainer", result.memory.trainer)):
+    for name, trace in result.memory.traces.items():
         yield Text(
             f"memory of the {name}: {trace.growth:+.1f} MB after the warm-up; "
             f"{trace.describe_slope()} MB per {PER_UNIT:,} messages"

@@ -22,6 +22,8 @@ SECONDS = 20.0
 """In which a single answer must be there."""
 PATIENCE = 0.4
 """How long a stream is listened to; many never end by themselves."""
+WAIT = 0.1
+"""How long an answer is waited for that the caller asked to wait for what may never come."""
 _MOST_ANSWERS = {"Watch": 1, "WatchLearner": 1}
 """Of streams that never end by themselves."""
 _FAULTS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE)

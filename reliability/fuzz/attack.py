@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
 from reliability.fuzz import pictures, seeds, snapshots
-from reliability.fuzz.answers import PATIENCE, SECONDS, Violation, call, judge
+from reliability.fuzz.answers import PATIENCE, SECONDS, WAIT, Violation, call, judge
 from reliability.fuzz.fuzz_target import FuzzTarget
 from reliability.fuzz.messages import Draw, Vocabulary, requests
 from reliability.fuzz.methods import Method
@@ -31,6 +31,8 @@ LARGEST = 7 << 20
 """Bytes of one message; longer ones would be gRPC's to refuse."""
 _LONGEST_STREAM = 6
 _CHUNK = 1 << 20
+_AWAITED = frozenset({"min_model_version", "min_examples"})
+"""Fields of a request to predict that make it wait."""
 
 
 @dataclass
@@ -111,7 +113,7 @@ class Attacker:
         """Call a method, count it under a name, judge the answer; returns its code."""
         tally = self.tallies.setdefault(name, Tally())
         may_wait = _waits(method, sent[0])
-        seconds = PATIENCE if method.gives_stream or may_wait else SECONDS
+        seconds = PATIENCE if method.gives_stream else WAIT if may_wait else SECONDS
         paused = self.pauses.count
         answer = call(method, self.target.channel, sent, seconds, cancel)
         tally.calls += 1
@@ -149,14 +151,14 @@ def _alone(message: bytes) -> list[bytes]:
 
 
 def _waits(method: Method, data: bytes) -> bool:
-    """Whether the answer may take as long as the caller lets it: a version is asked for that may never come."""
-    if "min_model_version" not in method.request.fields_by_name:
+    """Whether the answer may take as long as the caller lets it: a version or examples that may never come."""
+    if _AWAITED.isdisjoint(method.request.fields_by_name):
         return False
     try:
         message: Any = GetMessageClass(method.request).FromString(data)
     except DecodeError:
         return False
-    return bool(message.min_model_version)
+    return any(getattr(message, name) for name in _AWAITED)
 
 
 def explore(once: Callable[[Any], object], strategy: st.SearchStrategy[Any], examples: int, seed: int) -> None:

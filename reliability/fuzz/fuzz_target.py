@@ -128,6 +128,13 @@ class FuzzTarget:
 
     # ---- bounds -----------------------------------------------------------------------------------------------------
 
+    def have_victim(self) -> None:
+        """Tidy up at once if the victim was deleted: whatever comes next would find nothing to attack."""
+        try:
+            self.client.get_learner(seeds.VICTIM)
+        except LearnerNotFoundError:
+            self.tidy()
+
     def tidy(self) -> None:
         """Delete what the attack made, and have a victim that has learned something."""
         victim = False

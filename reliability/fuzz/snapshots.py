@@ -90,7 +90,7 @@ def forged(draw: Draw, parts: Parts) -> bytes:
             if isinstance(place[key], (dict, list)) and place[key] and draw(st.integers(0, 4)):
                 place = place[key]
                 continue
-            place[key] = draw(st.sampled_from(_JSON))
+            place[key] = copy.deepcopy(draw(st.sampled_from(_JSON)))  # the next change may be inside of it
             break
     if not draw(st.integers(0, 1)):
         name = draw(st.sampled_from(sorted(tensors)))

@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -28,6 +29,7 @@ from sharp.v1 import snapshot_pb2 as snap
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _SECONDS = 30.0
+_LISTEN_SECONDS = 0.3
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes, length: int | None = None) -> bytes:
@@ -69,21 +71,25 @@ def http_garbage(rng: random.Random) -> Iterator[bytes]:
 
 def send_garbage(target: FuzzTarget, rng: random.Random) -> int:
     """Say every kind of nonsense to both ports; returns how many connections were made."""
-    connections = 0
-    for port, sayings in ((_port(target), garbage(rng)), (target.server.http_port, http_garbage(rng))):
-        for saying in sayings:
-            connections += 1
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5.0) as connection:
-                connection.settimeout(0.3)
-                connection.sendall(saying)
-                heard = b""
-                with contextlib.suppress(TimeoutError):
-                    while piece := connection.recv(65536):
-                        heard += piece
-                if b"Traceback" in heard or target.secret in heard or b"root:" in heard:
-                    raise Violation(f"the port revealed {heard[:300]!r}")
+    said = [(_port(target), saying) for saying in garbage(rng)]
+    said += [(target.server.http_port, saying) for saying in http_garbage(rng)]
+    with ThreadPoolExecutor(len(said)) as threads:  # together: each is listened to for a while
+        for heard in threads.map(_say, *zip(*said, strict=True)):
+            if b"Traceback" in heard or target.secret in heard or b"root:" in heard:
+                raise Violation(f"the port revealed {heard[:300]!r}")
     still_answers(target)
-    return connections
+    return len(said)
+
+
+def _say(port: int, saying: bytes) -> bytes:
+    """Say something on a connection of its own; gives what is heard."""
+    heard = b""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5.0) as connection:
+        connection.settimeout(_LISTEN_SECONDS)
+        connection.sendall(saying)
+        while piece := connection.recv(65536):
+            heard += piece
+    return heard
 
 
 def keep_silent(target: FuzzTarget, connections: int) -> int:

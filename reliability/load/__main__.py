@@ -47,12 +47,15 @@ def report(result: LoadResult) -> Iterator[RenderableType]:
     yield _slices(result)
     yield _calls(result)
     yield _memory(result)
+    yield _long_slices(result)
     yield Text(
         f"{result.rate:,.0f} requests/s, {SHARE:.0%} of {result.capacity:,.0f}, for {result.seconds:,.0f} s: "
         f"p50 {1000 * result.percentile(50):.2f} ms, p99 {1000 * result.percentile(99):.2f} ms",
         style="bold",
     )
     yield Text("; ".join(f"{count:,} {name}" for name, count in result.background.items()))
+    for name, count in (("open descriptors", result.descriptors), ("files in the data folder", result.files)):
+        yield Text(f"{name}: {count.first:,} at first, {count.last:,} in the end, {count.most:,} at most")
     yield Text(
         f"{result.connected:,} idle connections, {result.still_connected:,} of them open to the end; "
         f"{result.connections_seen:,} connections at the same time, by the system's account"
@@ -90,6 +93,17 @@ def _slices(result: LoadResult) -> Table:
     return table
 
 
+def _long_slices(result: LoadResult) -> Table:
+    """Latency by ten minutes."""
+    table = Table("ten minutes", title="Latency by ten minutes, ms", **_LOOK)
+    for column in ("requests", "p50", "p99"):
+        table.add_column(column, justify="right")
+    for number, part in enumerate(result.long_slices, 1):
+        figures = (f"{1000 * part.p50_seconds:.2f}", f"{1000 * part.p99_seconds:.2f}")
+        table.add_row(str(number), f"{part.requests:,}", *figures)
+    return table
+
+
 def _calls(result: LoadResult) -> Table:
     """How many calls of each RPC ended with which code."""
     table = Table("RPC", title="Calls", **_LOOK)
@@ -112,7 +126,7 @@ def _memory(result: LoadResult) -> Table:
     table = Table("process", title="Memory, MB; slopes after the warm-up, with 95 % confidence", **_LOOK)
     for column in ("first", "largest", "last", "growth", "per minute"):
         table.add_column(column, justify="right")
-    for name, trace in (("front", result.memory.front), ("trainer", result.memory.trainer)):
+    for name, trace in result.memory.traces.items():
         figures = [trace.to_dict()[key] for key in ("first_mb", "largest_mb", "last_mb")]
         shown = ["–" if figure is None else f"{figure:,.0f}" for figure in figures]
         table.add_row(name, *shown, f"{trace.growth:+.1f}", trace.describe_slope())

@@ -1,4 +1,4 @@
-"""What a server did under load: every slice of the run, every call by RPC and code, and the memory of both processes.
+"""What a server did under load: every slice of the run, every call by RPC and code, and what its processes held.
 
 A call that was refused at a limit (RESOURCE_EXHAUSTED) is counted but is no failure: that is what limits are for.
 """
@@ -12,17 +12,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
 from benchmarks.errors import require
 from benchmarks.reporting.machine import machine, versions
+from reliability.load.latencies import Latencies, LongSlice
 from reliability.memory import Memory
 
 SHARE = 0.8
 """Of the capacity that is sent."""
 PREDICT = "Predict, load"
 PREDICT_IDLE = "Predict, idle connections"
+LABELS, PAGES = "labels taught", "pages opened"
+"""What background load calls these."""
 _NO_FAILURE = ("OK", "RESOURCE_EXHAUSTED")
+_LONG_SLICE_SECONDS = 600.0
+_WARM_UP_MINUTES = 10.0
+"""That the slopes of memory leave out, in a run that is long enough."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,26 @@ class Slice:
 
 
 @dataclass
+class CountOverTime:
+    """How many there were of something, sampled."""
+
+    first: int = 0
+    last: int = 0
+    most: int = 0
+    samples: int = 0
+
+    def add(self, count: int) -> None:
+        """Take a sample."""
+        if not self.samples:
+            self.first = count
+        self.last, self.most, self.samples = count, max(self.most, count), self.samples + 1
+
+    def to_dict(self) -> dict[str, int]:
+        """Plain JSON values."""
+        return {"first": self.first, "last": self.last, "most": self.most}
+
+
+@dataclass
 class LoadResult:
     """One run."""
 
@@ -99,7 +123,7 @@ class LoadResult:
     capacity: float = 0.0
     """Requests per second that were answered at most, with everything else going on."""
     seconds: float = 0.0
-    latencies: list[float] = field(default_factory=list)
+    latencies: Latencies = field(default_factory=Latencies)
     slices: list[Slice] = field(default_factory=list)
     calls: CallCounts = field(default_factory=CallCounts)
     background: dict[str, int] = field(default_factory=dict)
@@ -108,7 +132,11 @@ class LoadResult:
     connections_seen: int = 0
     """Connections that the server's port had at the same time, by the system's own account."""
     still_connected: int = 0
-    memory: Memory = field(default_factory=Memory)
+    memory: Memory = field(default_factory=lambda: Memory(_WARM_UP_MINUTES))
+    descriptors: CountOverTime = field(default_factory=CountOverTime)
+    """Files, sockets and pipes that the server's processes had open."""
+    files: CountOverTime = field(default_factory=CountOverTime)
+    """In the data folder."""
     exit_code: int | None = None
 
     @property
@@ -132,7 +160,12 @@ class LoadResult:
 
     def percentile(self, share: float) -> float:
         """Seconds within which that share of the requests, in per cent, was answered."""
-        return float(np.percentile(self.latencies or [float("nan")], share))
+        return self.latencies.percentile(share)
+
+    @property
+    def long_slices(self) -> list[LongSlice]:
+        """The load by ten minutes."""
+        return self.latencies.slices(_LONG_SLICE_SECONDS)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -148,15 +181,20 @@ class LoadResult:
             "p50_seconds": self.percentile(50),
             "p99_seconds": self.percentile(99),
             "slices": [asdict(part) for part in self.slices],
+            "ten_minute_slices": [asdict(part) for part in self.long_slices],
             "calls_by_rpc": {rpc: dict(codes) for rpc, codes in self.calls.by_rpc.items()},
             "failed_by_rpc": self.calls.failed(),
             "background": self.background,
+            "lessons": self.background.get(LABELS, 0),
+            "pages": self.background.get(PAGES, 0),
             "idle_connections": {
                 "connected": self.connected,
                 "seen_by_the_system": self.connections_seen,
                 "still_connected": self.still_connected,
             },
             "memory": {**self.memory.to_dict(), "slopes_per": "minute"},
+            "descriptors": self.descriptors.to_dict(),
+            "files": self.files.to_dict(),
             "exit_code": self.exit_code,
             "failures": self.failures,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ from reliability.load.background_load import BackgroundLoad
 from reliability.load.result import PREDICT, PREDICT_IDLE, LoadOptions, LoadResult, Slice
 from sharp_client import Client
 
-_SETTINGS = {"limits.streams": 2000}
+_SETTINGS = {"limits.streams": 2000, "http.enabled": True, "http.port": 0}
 _NICENESS = 10
 """Of the trainer; when only a little is tried out, nobody else may starve it."""
 _IDLE_PERIOD = 10.0
@@ -46,7 +47,9 @@ def run(options: LoadOptions, progress: ReportProgress = silently) -> LoadResult
             order = {"payload": payload(images, 1), "address": server.address}
             with (
                 _idle_connections(folder, order, result, progress),
-                BackgroundLoad(server.address, images, sizes.swap_examples, result.calls) as background,
+                BackgroundLoad(
+                    server.address, f"http://127.0.0.1:{server.http_port}", images, sizes.swap_examples, result.calls
+                ) as background,
             ):
                 progress("measuring capacity")
                 result.capacity = _capacity(generator, order, result)
@@ -78,7 +81,7 @@ def _send_load(
         found = generator.ask({**order, "rate": result.rate, "seconds": options.slice_seconds})
         _count(result, found)
         latencies = found["latencies"] or [float("nan")]
-        result.latencies += found["latencies"]
+        result.latencies.add(passed, found["latencies"])
         result.slices.append(
             Slice(
                 start=passed,
@@ -90,7 +93,9 @@ def _send_load(
             )
         )
         result.connections_seen = max(result.connections_seen, connections_of(server.port))
-        result.memory.sample((time.perf_counter() - begun) / 60.0, *server.memory())
+        result.memory.sample((time.perf_counter() - begun) / 60.0, server.memory())
+        result.descriptors.add(server.open_descriptors())
+        result.files.add(sum(len(files) for _, _, files in os.walk(server.data)))
     result.seconds = time.perf_counter() - begun
 
 

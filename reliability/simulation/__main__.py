@@ -26,19 +26,25 @@ app = new_app()
 def command(
     schedules: Annotated[int, typer.Option(help="How many schedules.")] = 2000,
     seed: Annotated[int, typer.Option(help="Of the first one; the others follow.")] = 0,
+    leases: Annotated[
+        int | None, typer.Option(help="How many with two servers beside them.", show_default="a quarter as many")
+    ] = None,
     only: Annotated[
         int | None, typer.Option(help="Run the schedule of this seed alone, with the server's log.")
     ] = None,
+    only_leases: Annotated[int | None, typer.Option(help="The same, with two servers.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes.")] = 2,
     output: Annotated[Path | None, typer.Option(help="JSON file for the result.")] = None,
 ) -> None:
     """Run the server in virtual time, with everything in the order that a seed brings, and check what came of it."""
 
     def simulate(bar: ProgressBar) -> SimulationResult:
-        if only is not None:
-            logging.basicConfig(level=logging.INFO, format="%(levelname)-7s %(name)s: %(message)s")
-            return run(SimulationOptions(1, only, 1, log=True), bar)
-        return run(SimulationOptions(schedules, seed, jobs), bar)
+        if only is None and only_leases is None:
+            return run(SimulationOptions(schedules, seed, leases, jobs), bar)
+        logging.basicConfig(level=logging.INFO, format="%(levelname)-7s %(name)s: %(message)s")
+        if only_leases is not None:
+            return run(SimulationOptions(0, only_leases, 1, 1, log=True), bar)
+        return run(SimulationOptions(1, only or 0, 0, 1, log=True), bar)
 
     execute(simulate, show, output=output, failed=lambda result: bool(result.failed))
 
@@ -52,10 +58,11 @@ def show(result: SimulationResult) -> Iterator[RenderableType]:
     yield figures
     text = Text()
     for failed, problems in sorted(result.failed.items()):
-        text.append(f"✗ schedule {failed}: python -m reliability.simulation --only {failed}\n", style="bold red")
+        option = f"--only-{failed}" if failed.startswith("leases") else f"--only {failed}"
+        text.append(f"✗ schedule {failed}: python -m reliability.simulation {option}\n", style="bold red")
         text.append("".join(f"    {line}\n" for line in problems[:5]), style="red")
-    held = result.schedules - len(result.failed)
-    text.append(f"schedules that held: {held} of {result.schedules}", style="bold")
+    held = result.interleavings - len(result.failed)
+    text.append(f"schedules that held: {held} of {result.interleavings}", style="bold")
     yield text
 
 

@@ -36,8 +36,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._chance, self._longest_delay = chance, longest_delay
         self._now = 1_000.0
-        self._busy: dict[object, list[float]] = {}
-        """Until when each worker of an executor has something to do."""
+        self._busy: dict[tuple[int, object], list[float]] = {}
+        """Until when each worker of a life's executor has something to do."""
         self._ended: set[int] = set()
         self._tasks: list[asyncio.Task[Any]] = []
         self.faults: list[str] = []
@@ -63,7 +63,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def end_life(self, life: int) -> None:
         """A server has crashed: nothing of it happens any more."""
         self._ended.add(life)
-        self._busy.clear()
+        self._busy = {key: until for key, until in self._busy.items() if key[0] != life}
 
     def bury(self) -> None:
         """Let go of the tasks that never ended; for the end of a schedule."""
@@ -92,7 +92,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         """Run it inline, later; its result comes later still."""
-        workers = self._busy.setdefault(executor, [0.0] * getattr(executor, "_max_workers", 4))
+        workers = self._busy.setdefault((LIFE.get(), executor), [0.0] * getattr(executor, "_max_workers", 4))
         worker = workers.index(min(workers))
         future: asyncio.Future[Any] = self.create_future()
         start = max(self._now, workers[worker]) + self.delay()

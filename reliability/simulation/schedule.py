@@ -10,7 +10,7 @@ import logging
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ from typing import Any
 import torch
 
 from reliability.simulation import checks
-from reliability.simulation.actors import Answer, App, Operator, Producer, Records, Teacher
+from reliability.simulation.actors import Actor, Answer, App, Operator, Producer, Records, Teacher
 from reliability.simulation.loop import StuckError
 from reliability.simulation.plan import FEATURES, SETTINGS, Plan, make_plan
 from reliability.simulation.server import Network, RefusedError, Server, UnavailableError
-from reliability.simulation.world import World
+from reliability.simulation.world import Disk, World
 from sharp.v1 import learner_admin_pb2, learner_pb2
 from sharp_server.config.model import DataConfig, PredictorConfig, ServerConfig, TeachingConfig, TrainerConfig
 from sharp_server.errors import disk_is_full
@@ -48,8 +48,8 @@ class ScheduleResult:
 class Schedule:
     """Runs one plan."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
-        self.plan, self.world = plan, World(plan.seed, folder, plan.longest_delay)
+    def __init__(self, plan: Plan, folder: Path, disk: Disk | None = None) -> None:
+        self.plan, self.world = plan, World(plan.seed, folder, plan.longest_delay, disk)
         self.network, self.records = Network(self.world), Records()
         self.result = ScheduleResult(plan.seed)
         self._lives = 0
@@ -71,14 +71,17 @@ class Schedule:
             except StuckError as error:
                 self.result.problems.append(str(error))
             finally:
-                if self.network.server is not None and self.network.server.there:
-                    self.network.server.crash()
+                self._end()
                 faults = [*loop.faults, *log.found]
                 loop.bury()
                 loop.close()
             self._judge(faults)
         torch.set_num_threads(previous)
         return self.result
+
+    def _end(self) -> None:
+        if self.network.server is not None and self.network.server.there:
+            self.network.server.crash()
 
     # ---- what happens -----------------------------------------------------------------------------------------------
 
@@ -118,11 +121,11 @@ class Schedule:
             if self.network.server.loading.done() and self.network.server.loading.exception() is not None:
                 raise StuckError(f"the server does not start: {self.network.server.loading.exception()!r}")
 
-    async def _create(self, app: App, learner: str) -> None:
+    async def _create(self, actor: Actor, learner: str) -> None:
         overrides = {name: json.dumps(value) for name, value in SETTINGS.items()}
         config = learner_pb2.LearnerConfig(seed=self.plan.seed % 7, overrides=overrides, input_shape=[FEATURES])
         request = learner_admin_pb2.CreateLearnerRequest(name=learner, config=config)
-        await app.persist(lambda: self.network.call(lambda parts: parts.admin.CreateLearner(request, None)))
+        await actor.persist(lambda: self.network.call(lambda parts: parts.admin.CreateLearner(request, None)))
 
     async def _trouble(self) -> None:
         """Everything that goes wrong, at its moment."""
@@ -257,10 +260,17 @@ class _ErrorLog(logging.Handler):
 
 def run_schedule(seed: int) -> ScheduleResult:
     """The schedule of a seed."""
+    with folder_in_memory() as folder:
+        return Schedule(make_plan(seed), folder / "data").run()
+
+
+@contextlib.contextmanager
+def folder_in_memory() -> Iterator[Path]:
+    """A folder for a schedule, in memory where the system has such a place."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="sharp-simulation-", dir=memory if memory.is_dir() else None))
     try:
-        return Schedule(make_plan(seed), folder / "data").run()
+        yield folder
     finally:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)

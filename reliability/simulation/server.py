@@ -9,21 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
 
 from reliability.simulation.loop import LIFE
+from reliability.simulation.shared_disk import SharedSimulatedStorage
 from reliability.simulation.storage import SimulatedStorage
 from reliability.simulation.teacher import InProcessTeacher
 from reliability.simulation.trainer import SimulatedTrainer
 from reliability.simulation.world import World
 from sharp.v1 import learning_pb2
 from sharp_server.api.errors import answer_for
-from sharp_server.config.model import ServerConfig
+from sharp_server.config.model import DataConfig, ServerConfig
 from sharp_server.context import Makers, ServerContext
+from sharp_server.errors import RpcError
 from sharp_server.prediction.batcher import Batcher, _Lane
 from sharp_server.storage.data_folder import DataFolder
+from sharp_server.storage.interface import Storage
 
 
 class UnavailableError(Exception):
@@ -35,13 +39,13 @@ class RefusedError(Exception):
 
     def __init__(self, code: grpc.StatusCode, reason: str, text: str) -> None:
         super().__init__(f"{code.name} {reason}: {text}")
-        self.code, self.reason = code, reason
+        self.code, self.reason, self.text = code, reason, text
 
 
 def as_seen(error: BaseException) -> Exception:
     """What a client sees of an exception in the server."""
     answer = answer_for(error)
-    return RefusedError(answer.code, answer.reason, repr(error))
+    return RefusedError(answer.code, answer.reason, error.message if isinstance(error, RpcError) else repr(error))
 
 
 class _SimulatedBatcher(Batcher):
@@ -56,22 +60,24 @@ class _SimulatedBatcher(Batcher):
 class Server:
     """One life."""
 
-    def __init__(self, world: World, config: ServerConfig, life: int) -> None:
-        self._world, self.life = world, life
-        self._folder = DataFolder(world.folder)
+    def __init__(self, world: World, config: ServerConfig, life: int, owner: str = "") -> None:
+        """`owner`: the name of this start of it, where it shares the journal with others."""
+        self._world, self.life, self.owner = world, life, owner
+        self._folder = DataFolder(Path(config.data.folder))
         self._folder.acquire()
         self._context = contextvars.copy_context()
         self._context.run(LIFE.set, life)
         trainer = type("Trainer", (SimulatedTrainer,), {"world": world})
-        makers = Makers(
-            lambda config, folder, owner: SimulatedStorage(world, folder), _SimulatedBatcher, trainer, InProcessTeacher
-        )
-        self.parts: ServerContext = self._context.run(ServerContext, config, self._folder, "", makers)
+        makers = Makers(self._storage, _SimulatedBatcher, trainer, InProcessTeacher)
+        self.parts: ServerContext = self._context.run(ServerContext, config, self._folder, owner, makers)
         self._context.run(self.parts.trainer.launch)
         self.loading = self.run(self.parts.load())
         self.pending: set[asyncio.Future[Any]] = set()
         """What clients wait for."""
         self.there = True
+
+    def _storage(self, config: DataConfig, folder: DataFolder, owner: str) -> Storage:
+        return SharedSimulatedStorage(self._world, folder, owner) if owner else SimulatedStorage(self._world, folder)
 
     @property
     def trainer(self) -> SimulatedTrainer:

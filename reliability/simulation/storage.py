@@ -95,6 +95,9 @@ class SimulatedStorage(SqliteStorage):
         self._journal = SimulatedJournal(world)
         self._world, self._disk, self._folder = world, world.disk, folder
 
+    def _admit(self, learner: int) -> None:
+        """Refuse a write to a learner that is another server's, in its transaction; there is no other one here."""
+
     def example_source(self) -> Any:
         """Raw examples, straight from the disk."""
         return _Examples(self._disk.connection)
@@ -103,6 +106,7 @@ class SimulatedStorage(SqliteStorage):
         """Keep a batch."""
 
         def run(connection: sqlite3.Connection) -> list[EpisodeRow]:
+            self._admit(arrival.learner)
             closed = streams.append(connection, arrival)
             stream = self._stream(arrival.stream)
             self._disk.note("batch", self._learner(arrival.learner), stream=stream, sequence=arrival.sequence)
@@ -114,6 +118,7 @@ class SimulatedStorage(SqliteStorage):
         """Keep a producer's mark."""
 
         def run(connection: sqlite3.Connection) -> list[EpisodeRow]:
+            self._admit(learner)
             closed = streams.mark(connection, learner, stream, sequence)
             ends = [(episode.number, episode.place) for episode in closed]
             name = self._stream(stream)
@@ -126,6 +131,7 @@ class SimulatedStorage(SqliteStorage):
         """Keep a lesson, or find it."""
 
         def run(connection: sqlite3.Connection) -> LessonRow:
+            self._admit(lesson.learner)
             row = lessons.keep(connection, lesson)
             if not row.repetition:
                 self._disk.note("lesson", self._learner(lesson.learner), request_id=lesson.request_id, place=row.place)

@@ -26,7 +26,8 @@ from reliability.simulation.loop import VirtualLoop
 from sharp_server.storage.sqlite import schema
 
 _NOTES = """CREATE TABLE notes (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, learner TEXT NOT NULL, what TEXT NOT NULL)"""
+    id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, learner TEXT NOT NULL, what TEXT NOT NULL,
+    writer TEXT NOT NULL)"""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Note:
     kind: str
     learner: str
     what: dict[str, Any]
+    writer: str
+    """The owner in whose name it was done, where servers share the journal."""
 
 
 class Disk:
@@ -44,6 +47,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.full = False
+        self.writer = ""
         self.connection = sqlite3.connect(
             ":memory:", isolation_level=None, check_same_thread=False, factory=_Connection
         )
@@ -55,13 +59,14 @@ class Disk:
     def note(self, kind: str, learner: str, **what: Any) -> None:
         """Write down what a transaction did, within that very transaction: it is history if and only if that is."""
         self.connection.execute(
-            "INSERT INTO notes (kind, learner, what) VALUES (?, ?, ?)", (kind, learner, json.dumps(what))
+            "INSERT INTO notes (kind, learner, what, writer) VALUES (?, ?, ?, ?)",
+            (kind, learner, json.dumps(what), self.writer),
         )
 
     def notes(self) -> list[Note]:
         """History, in the order of the commits."""
-        rows = self.connection.execute("SELECT id, kind, learner, what FROM notes ORDER BY id")
-        return [Note(number, kind, learner, json.loads(what)) for number, kind, learner, what in rows]
+        rows = self.connection.execute("SELECT id, kind, learner, what, writer FROM notes ORDER BY id")
+        return [Note(number, kind, learner, json.loads(what), writer) for number, kind, learner, what, writer in rows]
 
     @property
     def newest(self) -> int:
@@ -85,11 +90,11 @@ class _Connection(sqlite3.Connection):
 class World:
     """One schedule's."""
 
-    def __init__(self, seed: int, folder: Path, longest_delay: float) -> None:
+    def __init__(self, seed: int, folder: Path, longest_delay: float, disk: Disk | None = None) -> None:
         self.seed, self.folder = seed, folder
         self.chance = random.Random(f"schedule {seed}")
         self.loop = VirtualLoop(random.Random(f"loop {seed}"), longest_delay)
-        self.disk = Disk()
+        self.disk = disk if disk is not None else Disk()
         self._names = random.Random(f"names {seed}")
         self._fsync = os.fsync
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from typer.testing import CliRunner
 from benchmarks.errors import OptionError
 from devtools.process_stats import resident_bytes
 from reliability.fuzz import __main__ as command
-from reliability.fuzz import snapshots, wire
-from reliability.fuzz.answers import Answer, Violation, judge
-from reliability.fuzz.attack import Attacker
+from reliability.fuzz import seeds, snapshots, wire
+from reliability.fuzz.answers import SECONDS, Answer, Violation, judge
+from reliability.fuzz.attack import Attacker, explore
 from reliability.fuzz.methods import KNOWN
 from reliability.fuzz.pictures import bombs
 from reliability.fuzz.run import FuzzOptions
@@ -54,6 +55,24 @@ def test_no_message_breaks_a_method(attacker: Attacker, path: str) -> None:
     assert attacker.tallies[path].calls >= 12
 
 
+def test_a_victim_that_was_deleted_is_there_again_for_whatever_comes_next(attacker: Attacker) -> None:
+    target = attacker.target
+    target.client.delete_learner(seeds.VICTIM)
+    target.have_victim()
+    assert target.snapshot in {kept.id for kept in target.client.list_snapshots(seeds.VICTIM)}
+
+
+@pytest.mark.parametrize("awaited", [{"min_model_version": 10**12}, {"min_examples": 10**12}], ids=str)
+def test_waiting_for_what_never_comes_is_no_violation_and_takes_no_time(
+    attacker: Attacker, awaited: dict[str, int]
+) -> None:
+    method = next(method for method in attacker.target.methods if method.path.endswith("/Predict"))
+    request = prediction_pb2.PredictRequest(learner=seeds.PLANTED, inputs=seeds.inputs(1), **awaited)  # type: ignore[arg-type]
+    begun, known = time.monotonic(), len(attacker.violations)
+    assert attacker.send("waiting", method, [request.SerializeToString()]) == "DEADLINE_EXCEEDED"
+    assert len(attacker.violations) == known and time.monotonic() - begun < SECONDS / 2
+
+
 def test_no_image_breaks_the_server(attacker: Attacker) -> None:
     attacker.show_pictures(examples=15, seed=1)
 
@@ -71,6 +90,12 @@ def test_every_bomb_is_refused_alone(attacker: Attacker) -> None:
 
 def test_no_snapshot_file_breaks_the_server(attacker: Attacker) -> None:
     attacker.offer_snapshots(examples=25, seed=1)
+
+
+def test_what_snapshots_are_forged_from_stays_as_it_is(attacker: Attacker) -> None:
+    before = repr(snapshots._JSON)
+    explore(lambda file: None, snapshots.forged(attacker.target.parts), examples=400, seed=3)
+    assert repr(snapshots._JSON) == before
 
 
 def test_headers_that_lie_are_refused(attacker: Attacker) -> None:
@@ -108,7 +133,8 @@ def test_the_command_attacks_tells_and_saves(tmp_path: Path) -> None:
     found = json.loads(file.read_text())
     assert found["failures"] == [] and found["messages"] >= 40 and set(METHODS) <= set(found["by_method"])
     assert found["planted_same"] and found["planted_same_after_restart"] and found["exit_code"] == 0
-    assert found["memory"]["front"]["samples"] > 20 and "nothing broke" in outcome.output
+    assert all(found["memory"][name]["samples"] > 20 for name in ("front", "trainer", "teacher"))
+    assert "nothing broke" in outcome.output
 
 
 @pytest.mark.parametrize(

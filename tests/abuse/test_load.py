@@ -33,12 +33,20 @@ def test_a_short_load_fails_nothing_and_keeps_five_hundred_connections(tmp_path:
     assert idle["still_connected"] == 500 and idle["seen_by_the_system"] >= 500
     assert found["requests"] > 0 and 0 < found["p50_seconds"] <= found["p99_seconds"]
     assert found["rate"] == pytest.approx(0.8 * found["capacity"])
-    assert set(found["background"]) == {"episodes learned", "snapshots taken and deleted", "restarts of apps"}
+    done = {"episodes learned", "snapshots taken and deleted", "restarts of apps", "labels taught", "pages opened"}
+    assert set(found["background"]) == done and found["lessons"] > 3 and found["pages"] > 0
+    assert {"Teach", "GET /", "GET /api/learners/measured/events"} <= set(found["calls_by_rpc"])
+    for counted in (found["descriptors"], found["files"]):
+        assert 0 < min(counted["first"], counted["last"]) and max(counted["first"], counted["last"]) <= counted["most"]
+    (long,) = found["ten_minute_slices"]
+    assert long["requests"] == sum(part["answered"] for part in found["slices"])
+    assert long["p50_seconds"] == pytest.approx(found["p50_seconds"])
+    assert long["p99_seconds"] == pytest.approx(found["p99_seconds"])
     assert {"Predict, load", "Predict, idle connections", "Learn, resumed", "DeleteSnapshot"} <= set(
         found["calls_by_rpc"]
     )
     assert all(0 < part["p50"] <= part["p99"] for part in found["slices"]) and len(found["slices"]) >= 3
-    assert found["memory"]["front"]["samples"] >= 3 and found["memory"]["trainer"]["samples"] >= 3
+    assert all(found["memory"][name]["samples"] >= 3 for name in ("front", "trainer", "teacher"))
     assert "nothing failed" in outcome.output
 
 
@@ -60,6 +68,15 @@ def test_memory_that_grows_is_seen_and_the_warm_up_is_not() -> None:
     assert steady.slope == pytest.approx(0.0, abs=1e-6) and steady.growth == 0.0
     assert growing.slope == pytest.approx(5.0) and growing.growth > 50
     assert Trace().slope is None and Trace().growth == 0.0
+
+
+def test_a_long_run_leaves_out_ten_minutes_and_a_short_one_a_share() -> None:
+    for minutes, slope in ((120, 0.0), (20, 5.0)):
+        trace = Trace(warm_up=10.0)
+        for minute in range(minutes + 1):
+            trace.add(minute, 100_000_000 + 5_000_000 * min(minute, 10))
+        grown = trace.slope or 0.0
+        assert grown == pytest.approx(0.0, abs=1e-6) if slope == 0.0 else grown > 0.5
 
 
 def test_the_interval_of_a_slope_holds_it_and_is_wide_where_memory_grows_in_steps() -> None:
@@ -103,7 +120,8 @@ def test_the_report_shows_slices_calls_by_code_and_slopes() -> None:
     for number in range(60):
         failed = {"CANCELLED": 3} if number == 7 else {}
         result.slices.append(Slice(10.0 * number, 800, failed, 0.002, 0.001 * (number + 5), 0.4))
-        result.memory.sample(number / 6, 500_000_000, 600_000_000 + 1_000_000 * number)
+        held: dict[str, int | None] = {"front": 500_000_000, "trainer": 600_000_000 + 1_000_000 * number}
+        result.memory.sample(number / 6, held)
     result.calls.add(PREDICT, "OK", count=48_000)
     result.calls.add(PREDICT, "CANCELLED", "Received RST_STREAM", 3)
     shown = io.StringIO()

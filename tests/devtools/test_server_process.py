@@ -26,7 +26,7 @@ def test_a_server_is_started_killed_started_again_and_stopped(tmp_path: Path) ->
             client.create_learner("kept")
         with pytest.raises(ServerProcessError, match="runs already"):
             server.start()
-        front, _ = server.memory()
+        front = server.memory()["front"]
         assert front is not None and front > 10_000_000 and server.http_port <= 0
         server.kill()
         assert server.exit_code == -9

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,7 @@ from typer.testing import CliRunner
 from benchmarks.errors import OptionError
 from reliability.crash import __main__ as command
 from reliability.crash import checks
+from reliability.crash.chaos import Chaos
 from reliability.crash.checks import Violations
 from reliability.crash.options import LEARNER, CrashOptions
 from reliability.crash.stream import NumberedStream
@@ -45,6 +51,7 @@ def test_kills_lose_nothing_double_nothing_and_change_nothing(
     assert set(found["violations"]) == set(Violations.PROMISES) and not any(found["violations"].values())
     assert found["examples_learned"] == 12 * found["batches"] and found["episodes"] >= kills // 4
     assert found["predictions"] > 0 and found["tensors"] > 20
+    assert found["lessons"] > 0 and sum(found["operations"].values()) > 0
     assert f"kills survived: {kills}" in outcome.output
 
 
@@ -121,6 +128,39 @@ def test_one_bit_of_difference_between_two_learners_is_found(tmp_path: Path) -> 
     assert checks.compare(tmp_path / "one", tmp_path / "same", found) == 1 and found.total == 0
     checks.compare(tmp_path / "one", tmp_path / "other", found)
     assert found.total == 1
+
+
+@pytest.mark.parametrize("kind", ["server", "database"])
+def test_a_recovery_counts_from_the_moment_at_which_what_was_killed_is_started_again(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    def takes(seconds: float) -> Callable[..., None]:
+        def pass_time(*_: object) -> None:
+            now[0] += seconds
+
+        return pass_time
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", takes(7.0))
+    killed = Chaos.__new__(Chaos)
+    chaos: Any = killed
+    chaos._random, chaos._options, chaos._kinds = random.Random(0), CrashOptions(early=0.0), (kind,)
+    chaos.kills, chaos.recoveries, chaos.aimed = Counter(), {}, 0
+    chaos._postgres = type("Database", (), {"kill": takes(100.0), "start": takes(3.0)})()
+    chaos._wait_for_an_operation = chaos._wait_until_moved = takes(0.0)
+    chaos.start_server = takes(3.0)
+
+    def kill_server(*_: object) -> None:
+        chaos.kills["server"] += 1
+        now[0] += 100.0
+
+    chaos.kill_server = kill_server
+    producer: Any = type("Producer", (), {"acknowledged": 0, "learned": 0})()
+    producer.operator = type("Operator", (), {"under_way": threading.Event()})()
+    killed.kills_up_to(2, producer, producer, lambda: None)
+    assert chaos.recoveries == {kind: [3.0, 3.0]}
 
 
 def test_an_option_that_cannot_be_is_named() -> None:

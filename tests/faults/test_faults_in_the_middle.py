@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reliability.faults import __main__ as command
+from reliability.faults.name_server import NameServer
 from reliability.faults.run import FaultsResult, Outcome
 from reliability.faults.shim import Shim
 
@@ -58,15 +60,29 @@ def test_an_fsync_takes_as_long_as_it_is_told_to(tmp_path: Path) -> None:
     assert float(_python(shim, words.format(str(tmp_path / "file")))) >= 0.3
 
 
-def test_a_failing_disk_and_a_new_certificate_under_load_cost_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_a_name_stands_for_another_address_as_soon_as_it_is_told_to() -> None:
+    question = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x05sharp\x04test\x00\x00\x01\x00\x01"
+    with NameServer("127.0.0.1") as names, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(10)
+        port = int(names.target(1).removeprefix("dns://127.0.0.1:").partition("/")[0])
+        for address in ("127.0.0.1", "127.0.0.2"):
+            names.address = address
+            client.sendto(question, ("127.0.0.1", port))
+            assert client.recv(512).endswith(b"\x00\x04" + socket.inet_aton(address))
+        assert names.asked == 2
+        assert names.answer(question.replace(b"\x00\x01\x00\x01", b"\x00\x1c\x00\x01"))[6:8] == b"\x00\x00"
+
+
+def test_a_failing_disk_a_new_certificate_and_a_new_address_cost_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     file = tmp_path / "faults.json"
-    faults = ("full-disk", "read-only-disk", "certificate")
+    faults = ("full-disk", "read-only-disk", "certificate", "name")
     words = [word for fault in faults for word in ("--only", fault)]
     words += ["--seconds", "2", "--folder", str(tmp_path / "run"), "--output", str(file)]
     outcome = CliRunner().invoke(command.app, words)
     found = json.loads(file.read_text())
     assert outcome.exit_code == 0 and found["well"] is True, outcome.output
-    *disks, rotated = found["faults"]
+    *disks, rotated, moved = found["faults"]
+    assert moved["fault"] == "name" and moved["lost"] == 0 and "nothing lost" in moved["happened"]
     for disk in disks:
         assert disk["answered"] > 0 and disk["failed"] == {} and disk["parked"] == disk["lost"] == 0
         assert disk["acknowledged"] <= 1  # one may have been on its way

@@ -91,11 +91,12 @@ def test_the_command_runs_schedules_and_names_those_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "simulation.json"
-    arguments = ["--schedules", "2", "--seed", "3", "--jobs", "1", "--output", str(file)]
+    arguments = ["--schedules", "2", "--leases", "1", "--seed", "3", "--jobs", "1", "--output", str(file)]
     outcome = CliRunner().invoke(command.app, arguments)
-    assert outcome.exit_code == 0 and "schedules that held: 2 of 2" in outcome.output
+    assert outcome.exit_code == 0 and "schedules that held: 3 of 3" in outcome.output
     found = json.loads(file.read_text())
     assert found["schedules"] == 2 and found["failed"] == {} and found["events"]["version"] > 0
+    assert found["lease_schedules"] == 1 and found["interleavings"] == 3 and found["seconds"] > 0
     monkeypatch.setattr("reliability.simulation.checks.check_answers", lambda *_: ["made up"])
     outcome = CliRunner().invoke(command.app, ["--only", "3"])
     assert outcome.exit_code == 1 and "--only 3" in outcome.output and "made up" in outcome.output

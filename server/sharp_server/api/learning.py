@@ -139,7 +139,7 @@ class LearningService(learning_pb2_grpc.LearningServicer):
         boundaries = _BOUNDARIES[opening.boundaries]
         row = await self._storage.open_stream(served.id, stream_name, boundaries)
         if served.deleted:
-            raise RpcError("LEARNER_NOT_FOUND", "the learner was deleted", learner=name)
+            raise served.farewell
         before = served.take_off(row.id)
         if before is not None:
             # What it has under way is written first: only then is the last durable number known.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sharp_engine import Label, LearnerConfig
+from sharp_server.errors import RpcError
 from sharp_server.prediction.model import Model
 from sharp_server.storage.records import Beyond, LessonRow
 from sharp_server.teaching.protocol import Examples
@@ -61,6 +62,11 @@ class Teachable(Protocol):
     @property
     def deleted(self) -> bool:
         """Whether it is no more."""
+        ...
+
+    @property
+    def farewell(self) -> RpcError:
+        """What whoever still waits for it hears then."""
         ...
 
     @property

@@ -111,6 +111,8 @@ class Teaching:
                     served.lesson_arrived(len(labels))
                     known.add_done_callback(lambda _: served.lesson_known(len(labels)))
                     lane.queue.append(Waiting(row.place, stamp, x, labels, known))
+                if served.deleted:  # on its way to the disk when the learner left: nobody teaches it here
+                    lane.refuse(list(lane.queue), served.farewell)
             self._wake(lane)
 
         writing = self._storage.keep_lesson(make(stamp))
@@ -120,7 +122,11 @@ class Teaching:
         if not row.repetition:
             return Lesson(row, await known)
         # The first call may not have been answered yet.
-        await lane.until(lambda: not lane.stale and all(waiting.place != row.place for waiting in lane.queue))
+        await lane.until(
+            lambda: served.deleted or (not lane.stale and all(waiting.place != row.place for waiting in lane.queue))
+        )
+        if served.deleted:
+            raise served.farewell
         return Lesson(row, lane.outcome(row.place))
 
     def batches_arrived(self, served: Teachable) -> None:
