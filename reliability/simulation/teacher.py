@@ -51,7 +51,7 @@ class InProcessTeacher(TeacherProcess):
             raise TeacherDiedError(at_work=False)
         return self._learners.answer(request)
 
-    def tell(self, request: Request, life: int) -> None:
+    def notify(self, request: Request, life: int) -> None:
         """The same, and nobody waits."""
         if life == self._lives:
             asyncio.get_running_loop().run_in_executor(self._thread, self._answer, request, life)

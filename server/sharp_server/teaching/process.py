@@ -50,7 +50,7 @@ class Teacher(Protocol):
         """Have something done for a learner of this life, or raise what became of it."""
         ...
 
-    def tell(self, request: Request, life: int) -> None:
+    def notify(self, request: Request, life: int) -> None:
         """The same for something of which nobody waits for the end."""
         ...
 
@@ -150,7 +150,7 @@ class TeacherProcess(ProcessHandle):
             raise TeacherDiedError(at_work=False)
         return await self._life.ask(request)
 
-    def tell(self, request: Request, life: int) -> None:
+    def notify(self, request: Request, life: int) -> None:
         """The same, and nobody waits."""
         if self._life is not None and life == self._lives:
             self._life.ask(request).add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -82,7 +82,7 @@ class RemoteLearner:
 
     def drop(self) -> None:
         """It is not needed any more."""
-        self._teacher.tell(Forget(self._number), self._life)
+        self._teacher.notify(Forget(self._number), self._life)
 
 
 class Bases:
