@@ -21,11 +21,11 @@ from reliability.simulation.schedule import Schedule, ScheduleResult, folder_in_
 from reliability.simulation.server import Network, RefusedError, Server, UnavailableError
 from reliability.simulation.shared_disk import SharedDisk
 from reliability.simulation.world import Note, World
-from sharp_server.cluster.board import OwnedLearner
-from sharp_server.cluster.board import Server as Member
 from sharp_server.cluster.owned_learners import OwnedLearners
 from sharp_server.errors import RpcError
 from sharp_server.learners.served_learner import ServedLearner
+from sharp_server.storage.board import OwnedLearner
+from sharp_server.storage.board import Server as Member
 
 _NODES = ("one", "other")
 _MOVES = ("taken over", "taken over", "handed over", "owner crashes")
