@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from devtools.server_process import ROOT, clone_environment
@@ -32,7 +33,7 @@ def find(version: str) -> Path | None:
     return next(iter(sorted(kept.glob(f"{version}.*/bin/python"), reverse=True)), None)
 
 
-def run_tests(python: Path, version: str, words: list[str]) -> int:
+def run_tests(python: Path, version: str, argv: list[str]) -> int:
     """Make the environment where it is missing, and run the tests in it; returns pytest's exit code."""
     environment = ROOT / f".venv-{version}"
     own = environment / "bin" / "python"
@@ -41,7 +42,13 @@ def run_tests(python: Path, version: str, words: list[str]) -> int:
         install: list[str | Path] = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, f"{ROOT}[server,sklearn,parquet]", *TOOLS], check=True)
         (environment / "ready").touch()
-    return subprocess.run([own, "-m", "pytest", *words], cwd=ROOT, env=clone_environment()).returncode
+    return subprocess.run([own, "-m", "pytest", *argv], cwd=ROOT, env=clone_environment()).returncode
+
+
+def run_all(versions: Iterable[str], argv: list[str]) -> dict[str, int | None]:
+    """Run the tests with each version; gives pytest's exit codes, None where there is no such interpreter."""
+    found = {version: find(version) for version in versions}
+    return {version: None if python is None else run_tests(python, version, argv) for version, python in found.items()}
 
 
 def main() -> int:
@@ -50,10 +57,7 @@ def main() -> int:
     parser.add_argument("--pytest", default=TESTS, help="what pytest is given")
     parser.add_argument("--only", choices=VERSIONS, action="append", help="may be repeated")
     options = parser.parse_args()
-    results: dict[str, int | None] = {}
-    for version in options.only or VERSIONS:
-        python = find(version)
-        results[version] = None if python is None else run_tests(python, version, options.pytest.split())
+    results = run_all(options.only or VERSIONS, options.pytest.split())
     for version, code in results.items():
         sys.stdout.write(f"Python {version}: {_RESULTS.get(code, f'failed with exit code {code}')}\n")
     return int(any(results.values()))
