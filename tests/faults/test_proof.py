@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from benchmarks.reporting.files import plain
 from benchmarks.reporting.machine import machine, versions
+from devtools.server_process import ROOT
 from reliability.crash.options import CrashOptions
 from reliability.crash.run import CrashResult
 from reliability.faults.run import FaultsResult, Outcome
@@ -247,7 +248,7 @@ def test_the_digest_is_of_what_is_named_and_of_nothing_else(tmp_path: Path) -> N
 
 
 def test_a_command_that_was_run_by_itself_counts_while_its_commit_has_the_same_code(tmp_path: Path) -> None:
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=results.ROOT, capture_output=True, text=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     if head.returncode:
         pytest.skip("no clone")
     part = _PARTS["audit"]
@@ -370,5 +371,5 @@ def test_every_part_has_a_command_for_both_forms_and_code_that_exists(part: Part
         for run in part.runs(quick):
             argv = run.command(Path("out.json"))
             assert argv[1] == "-m" and "out.json" in argv and not any("{" in word for word in argv)
-    assert all((results.ROOT / name).exists() for name in part.code)
+    assert all((ROOT / name).exists() for name in part.code)
     assert not part.run_size or part.full % part.run_size == 0
