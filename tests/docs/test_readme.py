@@ -168,6 +168,10 @@ def test_a_crash_loop_tells_what_it_survived_and_what_broke() -> None:
     told = measured_tables.reliability([result])
     assert "| kills survived | 0 of 5 (3 × server, 2 × trainer) |" in told
     assert "answers wrong | 1 |" in told and "1,200 in 10 episodes" in told and "2.3 s" in told
+    other = {**result, "survived": 5, "options": {"store": "postgres"}}
+    told = measured_tables.reliability([result, {**result, "survived": 5, "slowest_recovery": 9.0}, other])
+    assert "| kills survived | 5 of 10 (6 × server, 4 × trainer) |" in told and "| slowest recovery | 9.0 s |" in told
+    assert "| kills survived, journal in PostgreSQL | 5 of 5 (3 × server, 2 × trainer) |" in told
 
 
 def test_a_table_without_results_says_so(tmp_path: Path) -> None:
