@@ -45,9 +45,11 @@ def _section(part: Part, found: Found, quick: bool) -> tuple[str, str]:
     text = "| what | found | goal |\n| --- | --- | --- |\n" + "".join(map(_line, figures))
     text += f"\n{table}" if table else ""
     text += f"\n{_facts(part, found, quick)}"
+    held = all(figure.held for figure in figures)
     if not found.current:
-        return "**shown for older code**", f"{text}\n**The code that this exercises has changed since.**\n"
-    return "shown" if all(figure.held for figure in figures) else "**missed**", text
+        text += "\n**The code that this exercises has changed since.**\n"
+        return f"**{'shown' if held else 'missed'}, with older code**", text
+    return "shown" if held else "**missed**", text
 
 
 def _facts(part: Part, found: Found, quick: bool) -> str:

@@ -228,7 +228,7 @@ def test_a_part_without_a_result_or_with_an_older_one_is_called_so() -> None:
 
 def test_a_result_of_code_that_has_changed_is_shown_and_called_so() -> None:
     text = _page("write-order", _real("write-order"), current=False)
-    assert "| Order of writes | **shown for older code** |" in text
+    assert "| Order of writes | **shown, with older code** |" in text
     assert text.endswith("**The code that this exercises has changed since.**\n")
 
 
@@ -329,7 +329,7 @@ def test_an_interrupted_run_leaves_no_result_and_an_older_one_is_not_taken_for_i
     (tmp_path / "simulation.json").write_text(json.dumps({**_real("simulation"), "versions": {"commit": "0" * 40}}))
     _Commands(monkeypatch, lambda argv: None)
     exit_code, text = _prove(tmp_path, "--only", "simulation")
-    assert exit_code == 1 and "| Orders of events | **shown for older code** |" in text
+    assert exit_code == 1 and "| Orders of events | **missed, with older code** |" in text
 
 
 def test_code_that_changes_during_a_run_makes_it_show_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
