@@ -107,15 +107,11 @@ def of_coverage(results: Sequence[Result], goal: float) -> list[Figure]:
 def of_load(results: Sequence[Result], goal: float) -> list[Figure]:
     """Hours of load."""
     failed = sum(n for result in results for codes in result["failed_by_rpc"].values() for n in codes.values())
-    done = _added(results, "background")
-    for name in ("lessons", "pages"):
-        if all(name in result for result in results):
-            done[name] = sum(result[name] for result in results)
     p50, p99 = (1e3 * max(result[key] for result in results) for key in ("p50_seconds", "p99_seconds"))
     return [
         _at_least("minutes of load at 80 % of capacity", sum(result["seconds"] for result in results) / 60, goal),
         _shown("predictions", f"{sum(result['requests'] for result in results):,}"),
-        _shown("beside them", _counts(done)),
+        _shown("beside them", _counts(_added(results, "background"))),
         _none("failed calls but RESOURCE_EXHAUSTED at a limit", failed),
         _none("failures of any kind", sum(len(result["failures"]) for result in results)),
         _shown("p50, p99", f"{p50:.1f} ms, {p99:.0f} ms"),

@@ -23,7 +23,7 @@ from reliability.fuzz.coverage.__main__ import CoverageResult, TargetResult
 from reliability.fuzz.run import FuzzOptions, FuzzResult
 from reliability.http import SchemaReport
 from reliability.load.result import PREDICT, LoadOptions, LoadResult, Slice
-from reliability.memory import Memory, Trace
+from reliability.memory import Memory
 from reliability.proof import __main__ as command
 from reliability.proof import results
 from reliability.proof.checks import AuditResult, ContainerResult, PassedTests, PythonsResult
@@ -39,10 +39,12 @@ _OPERATIONS = {"snapshot": 3, "restore": 2, "forget": 2, "undo": 1}
 
 
 def _memory(slope: float = 0.0) -> Memory:
-    """Both processes over an hour, with a ripple on the line."""
-    places = [float(minute) for minute in range(60)]
-    samples = [int(1e9 + 1e6 * (slope * minute + minute % 2)) for minute in range(60)]
-    return Memory(Trace(places, samples), Trace(places, samples))
+    """Two processes over an hour, with a ripple on the line."""
+    memory = Memory()
+    for minute in range(60):
+        for trace in (memory.front, memory.trainer):
+            trace.add(float(minute), int(1e9 + 1e6 * (slope * minute + minute % 2)))
+    return memory
 
 
 def _crash(**more: Any) -> CrashResult:
@@ -62,8 +64,13 @@ def _fuzz(slope: float = 0.0) -> FuzzResult:
     return result
 
 
+class _LoadOfEqualLatencies(LoadResult):
+    def percentile(self, share: float) -> float:
+        return 0.02
+
+
 def _load() -> LoadResult:
-    result = LoadResult(LoadOptions(120), 5000.0, 7200.0, [0.01, 0.02], memory=_memory(), exit_code=0)
+    result = _LoadOfEqualLatencies(LoadOptions(120), 5000.0, 7200.0, memory=_memory(), exit_code=0)
     result.slices = [Slice(0.0, 100, {}, 0.005, 0.02, 0.2)]
     result.still_connected = result.connected = result.options.connections
     result.calls.add(PREDICT, "OK", count=1000)
@@ -206,14 +213,12 @@ def test_load_shows_its_slices_descriptors_files_and_the_teacher_and_says_which_
         "ten_minute_slices": [{"requests": 2_000_000, "p50_seconds": 0.003, "p99_seconds": 0.02}] * 12,
         "descriptors": {"first": 530, "last": 528, "most": 560},
         "files": {"first": 40, "last": 400, "most": 410},
-        "lessons": 900,
-        "pages": 50,
     }
     text = _page("hours", measured)
     assert (
         "| 110 to 120 | 2,000,000 | 3.0 | 20 |" in text and "| descriptors: first, last, most | 530, 528, 560 |" in text
     )
-    assert "| files: first, last, most | **40, 400, 410** |" in text and "900 lessons, 50 pages" in text
+    assert "| files: first, last, most | **40, 400, 410** |" in text
     assert "| memory of the teacher, after the warm-up | +0.10 (-0.10 to +0.30) MB per minute |" in text
     for key in ("descriptors", "files"):
         measured.pop(key)
