@@ -52,14 +52,14 @@ def command(
             outcomes[part.name] = _show(part, quick, again, folder, console)
             write()
     console.print(_table(outcomes), f"written: {file}", sep="\n", highlight=False)
-    if not set(outcomes.values()) <= {"shown", "left out"}:
+    if not set(outcomes.values()) <= {"shown", "ran", "left out"}:
         raise typer.Exit(1)
 
 
 def _show(part: Part, quick: bool, again: bool, folder: Path, console: Console) -> str:
     """Run what is missing of a part; says how it stands then."""
     found = results.find(part, folder, quick)
-    if part.lasts and not again and results.is_shown(part, found, quick):
+    if part.lasts and not again and not quick and results.is_shown(part, found, quick):
         console.print(f"{part.name}: shown for the code as it is", highlight=False)
         return "shown"
     why = part.left_out(quick)
@@ -67,15 +67,18 @@ def _show(part: Part, quick: bool, again: bool, folder: Path, console: Console) 
         console.print(f"{part.name}: left out, {why}", highlight=False)
         return "left out"
     codes = [
-        _run(part, run, folder, console) for run in part.runs(quick) if again or not results.is_done(run, part, folder)
+        _run(part, run, folder, console)
+        for run in part.runs(quick)
+        if again or quick or not results.is_done(run, part, folder)
     ]
-    shown = not any(codes) and results.is_shown(part, results.find(part, folder, quick), quick)
-    return "shown" if shown else "missed"
+    if quick:
+        return "missed" if any(codes) else "ran"
+    return "shown" if not any(codes) and results.is_shown(part, results.find(part, folder, quick), quick) else "missed"
 
 
 def _run(part: Part, run: Run, folder: Path, console: Console) -> int:
     """Run one process of a part and keep its result; gives its exit code."""
-    code, written = results.digest(part.code), folder / f".{run.name}.json.part"
+    code, written = results.digest(part.code), folder.absolute() / f".{run.name}.json.part"
     written.unlink(missing_ok=True)
     argv = run.command(written)
     console.rule(f"{part.name}: {' '.join(argv[1:])}")

@@ -45,6 +45,8 @@ def _section(part: Part, found: Found, quick: bool) -> tuple[str, str]:
     text = "| what | found | goal |\n| --- | --- | --- |\n" + "".join(map(_line, figures))
     text += f"\n{table}" if table else ""
     text += f"\n{_facts(part, found, quick)}"
+    if quick:
+        return "ran", text
     held = all(figure.held for figure in figures)
     if not found.current:
         text += "\n**The code that this exercises has changed since.**\n"

@@ -98,7 +98,10 @@ _REAL: dict[str, Callable[[], dict[str, Any]]] = {
     "coverage": lambda: CoverageResult([TargetResult("journal", 5404, 700, 1200.0, 0, ())]).to_dict(),
     "hours": lambda: _load().to_dict(),
     "faults": lambda: _faults().to_dict(),
-    "simulation": lambda: SimulationResult(SimulationOptions(), schedules=2000, failed={7: ["lost"]}).to_dict(),
+    "simulation": lambda: {
+        **SimulationResult(SimulationOptions(), schedules=2000).to_dict(),
+        "failed": {"7": ["a lesson was lost"]},
+    },
     "write-order": lambda: Findings(1108, 20, 5).to_dict(),
     "accelerator": lambda: PassedTests(("tests/engine/test_accelerator.py",), 9, 0).to_dict(),
     "upgrade": lambda: PassedTests(("tests/upgrade",), 4, 1).to_dict(),
@@ -128,7 +131,7 @@ def test_the_page_reads_what_the_command_of_every_part_really_writes(part: Part)
     assert part.figures([result], part.wanted(False))
     text = _page(part.name, result)
     assert f"## {part.title}\n\n| what | found | goal |\n" in text and "Not run" not in text
-    assert f"ommit {result['versions']['commit']}; " in text
+    assert f"ommit {result['versions']['commit'] or 'unknown'}; " in text
 
 
 @pytest.mark.parametrize(
@@ -358,6 +361,14 @@ def test_a_part_that_cannot_be_run_here_says_why_and_is_no_failure(
     assert exit_code == 0
     for why in ("atheris is not installed", "no C compiler", "no strace", "missing: "):
         assert f"**Not run**: {why}" in text or why in text
+
+
+def test_a_short_form_that_ran_is_no_failure_whatever_its_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _Commands(monkeypatch, lambda argv: _crash(operations={"undo": 1}).to_dict())
+    exit_code, text = _prove(tmp_path, "--quick", "--only", "kills")
+    assert exit_code == 0 and "| Kills | ran |" in text and "**1 undo**" in text
 
 
 def test_the_short_form_runs_a_real_part(tmp_path: Path) -> None:
