@@ -62,7 +62,7 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def report(requirements: Iterable[str], python: str, machine: str, *words: str) -> list[dict[str, Any]]:
+def report(requirements: Iterable[str], python: str, machine: str, *argv: str) -> list[dict[str, Any]]:
     """What pip would install for a Python and a machine."""
     platforms = [f"manylinux_{version}_{machine}" for version in _GLIBC] + [f"{name}_{machine}" for name in _OLDER]
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +71,7 @@ def report(requirements: Iterable[str], python: str, machine: str, *words: str) 
         command += ["--disable-pip-version-check", "--report", str(file), "--target", folder]
         command += ["--only-binary", ":all:", "--python-version", python]
         command += [word for platform in platforms for word in ("--platform", platform)]
-        subprocess.run([*command, *words, *requirements], check=True)
+        subprocess.run([*command, *argv, *requirements], check=True)
         found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["install"]
         return found
 

@@ -33,7 +33,7 @@ def find(version: str) -> Path | None:
     return next(iter(sorted(kept.glob(f"{version}.*/bin/python"), reverse=True)), None)
 
 
-def run_tests(python: Path, version: str, words: list[str]) -> int:
+def run_tests(python: Path, version: str, argv: list[str]) -> int:
     """Make the environment where it is missing, and run the tests in it; returns pytest's exit code."""
     environment = ROOT / f".venv-{version}"
     own = environment / "bin" / "python"
@@ -42,7 +42,7 @@ def run_tests(python: Path, version: str, words: list[str]) -> int:
         install: list[str | Path] = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, f"{ROOT}[server,sklearn,parquet]", *TOOLS], check=True)
         (environment / "ready").touch()
-    return subprocess.run([own, "-m", "pytest", *words], cwd=ROOT, env=clone_environment()).returncode
+    return subprocess.run([own, "-m", "pytest", *argv], cwd=ROOT, env=clone_environment()).returncode
 
 
 def run_all(versions: Iterable[str], argv: list[str]) -> dict[str, int | None]:

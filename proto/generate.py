@@ -85,7 +85,7 @@ def generate(root: Path, out: Path) -> None:
 
 
 def differences(committed: Path, fresh: Path) -> list[str]:
-    """Tell what is missing, left over or different in the stubs of `committed`, compared with those of `fresh`."""
+    """What is missing, left over or different in the stubs of `committed`, compared with those of `fresh`."""
     found = []
     old, new = stubs(committed), stubs(fresh)
     found += [f"missing: {path}" for path in sorted(new - old)]

@@ -129,7 +129,7 @@ class Learner(LearnerState):
     def teach(self, x: object, y: LabelLike, *, correct: bool = True) -> TeachReport:
         """Learn labelled examples at once, without an episode: the next prediction names them.
 
-        An example that would be answered wrong is kept as a correction, unless told not to `correct`: then examples
+        An example that would be answered wrong is kept as a correction, unless asked not to `correct`: then examples
         count, as those of an episode do, which is right for many of them and costs little. Needs a learned metric, and
         features that are stable already: with a patch dictionary, a first episode must have been learned.
         """
@@ -205,18 +205,25 @@ class Learner(LearnerState):
             self.knowledge = replace(self.knowledge, calibration=calibration)
             self.changed()
 
-    def save(self, path: str | os.PathLike[str], *, pending: bool = True) -> None:
-        """Write a snapshot, complete or not at all. `pending` includes raw examples that are not learned yet."""
+    def save(self, path: str | os.PathLike[str], *, pending: bool = True) -> bytes:
+        """Write a snapshot, complete or not at all. `pending` includes raw examples that are not learned yet.
+
+        Gives the SHA-256 of the file as it was meant: whatever happens to it on the way to the disk, and later, shows.
+        """
         from sharp_engine.snapshot import save
 
-        save(self, Path(path), pending)
+        return save(self, Path(path), pending)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Learner:
-        """Read a snapshot; `device` replaces the one in its config."""
+    def load(cls, path: str | os.PathLike[str], *, device: str | None = None, verified: bool = False) -> Learner:
+        """Read a snapshot; `device` replaces the one in its config.
+
+        `verified`: the caller has just compared the file's SHA-256 with the one that `save` gave, so its content is not
+        hashed once more.
+        """
         from sharp_engine.snapshot import load
 
-        return load(Path(path), device)
+        return load(Path(path), device, verified)
 
 
 def _without_sources(config: ArchitectureConfig) -> ArchitectureConfig:

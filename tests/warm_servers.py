@@ -103,12 +103,12 @@ class WarmParent:
         assert self._parent.stdout is not None
         processes: dict[int, WarmProcess] = {}
         for line in self._parent.stdout:
-            told = json.loads(line)
-            if "started" in told:
-                process = processes[told["started"]] = WarmProcess(told["started"], self._ended)
+            event = json.loads(line)
+            if "started" in event:
+                process = processes[event["started"]] = WarmProcess(event["started"], self._ended)
                 self._started.put(process)
             else:
-                processes.pop(told["ended"]).end(told["code"])
+                processes.pop(event["ended"]).end(event["code"])
 
     def stop(self) -> None:
         """End it; servers that still run are left alone."""
@@ -167,7 +167,7 @@ def _fork(order: dict[str, Any]) -> None:
     pid = os.fork()
     if pid == 0:
         _become_server(order)
-    _tell(started=pid)
+    _announce(started=pid)
 
 
 def _become_server(order: dict[str, Any]) -> NoReturn:
@@ -306,11 +306,11 @@ def _tell_who_ended() -> None:
             return
         if pid == 0:
             return
-        _tell(ended=pid, code=os.waitstatus_to_exitcode(status))
+        _announce(ended=pid, code=os.waitstatus_to_exitcode(status))
 
 
-def _tell(**told: int) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def _announce(**event: int) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 
 

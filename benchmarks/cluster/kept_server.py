@@ -66,8 +66,8 @@ def kept_server(folder: Path, store: str) -> Iterator[KeptServer]:
             "http.port": 0,
             "log.level": "warning",
         }
-        words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-        command = [sys.executable, "-m", "sharp_server", *words]
+        argv = [argument for name, value in settings.items() for argument in ("--set", f"{name}={value}")]
+        command = [sys.executable, "-m", "sharp_server", *argv]
         until(
             lambda: not subprocess.run(command, env=environment, stdout=log, stderr=log, check=False).returncode,
             "Ray takes a keeper",

@@ -136,9 +136,10 @@ def speed(results: Results) -> str:
             if (metric := growth.get("metric_cpu_ratio_of_medians")) is not None:
                 name = f"growing: episode {growth['episodes']}, until the metric answers"
                 rows.append((name, f"{metric:.2f}", "the third episode", _most(growth["target"])))
-            if (unexplained := growth.get("unexplained_bytes")) is not None and "memory_bytes" in growth:
-                grown = f"{unexplained / 1e6:+.1f} MB"
-                rows.append(("growing: the process beyond its memories", grown, "the third episode", "flat"))
+            if (beyond := growth.get("unexplained_bytes_per_episode")) is not None:
+                rows.append(
+                    ("growing: the process beyond its memories", f"{beyond / 1e6:+.2f} MB", "an episode", "flat")
+                )
         for figure in result.get("snapshot", ()):
             beside = f"its bytes {'written' if figure['name'].endswith('save') else 'read'}"
             rows.append((f"snapshot: {figure['name']}", f"{figure['cpu_ratio']:.1f}", beside, _most(figure["target"])))
@@ -169,13 +170,18 @@ def _taught(taught: dict[str, Any]) -> list[Row]:
     teach, write = taught["calls"][:2]
     p50, p99 = (f"{1000 * teach[key]:.1f} ms" for key in ("p50_seconds", "p99_seconds"))
     beside = f"a durable empty write: {1000 * write['p50_seconds']:.2f} and {1000 * write['p99_seconds']:.2f} ms"
-    state = taught["predictions"][1]
+    _, state, floor, flood = taught["predictions"]
     rate = f"{taught['labels_taught_per_second']:.0f} of {taught['labels_per_second']:.0f} labels/s"
     p99_beside = f"p99 {1000 * state['p99_seconds']:.1f} ms, {rate}"
     return [
         (f"Teach of one example, {taught['classes']} classes known", f"p50 {p50}, p99 {p99}", beside, ""),
         ("single vectors, while labels are taught", p99_beside, f"{taught['prediction_p99_ratio']:.2f} of idle",
          _most(taught["target"])),
+        ("the same, while an empty service on the front's core makes as many durable",
+         f"p99 {1000 * floor['p99_seconds']:.1f} ms", f"{taught['floor_p99_ratio']:.2f} of idle", ""),
+        (f"single vectors, while {taught['flood_examples_per_second']:,.0f} examples/s come over Learn",
+         f"p99 {1000 * flood['p99_seconds']:.1f} ms, {taught['flood_examples_behind']:,.0f} not counted yet",
+         f"{taught['flood_p99_ratio']:.2f} of idle", ""),
     ]  # fmt: skip
 
 

@@ -133,12 +133,12 @@ def _predictions(found: TeachingResult) -> Table:
     table = Table("", title=f"Single-vector Predict at {rates}; ms", **_LOOK)
     for column in ("p50", "p99", "p50 ratio", "p99 ratio", "reach", "failed"):
         table.add_column(column, justify="right")
-    for state in (found.idle, found.teaching):
+    for state in (found.idle, found.teaching, found.floor, found.flood):
         figures = [f"{1000 * statistics.median(values):.2f}" for values in (state.p50, state.p99)]
         p50, p99 = state.against(found.idle)
         style = "bold green" if p99 <= TEACHING_TARGET else "bold red"
         ratios = ["", ""] if state is found.idle else [f"{p50:.2f}", Text(f"{p99:.2f}", style=style)]
-        reach = "" if state is found.idle else f"≤ {TEACHING_TARGET:g}"
+        reach = f"≤ {TEACHING_TARGET:g}" if state is found.teaching else ""
         table.add_row(state.name, *figures, *ratios, reach, str(state.failures))
     return table
 

@@ -168,6 +168,20 @@ class EmptyService(Program):
         self.address = f"127.0.0.1:{self.read()['port']}"
 
 
+class EmptyTeaching(Program):
+    """See `empty_teaching.py`; it ends with its input."""
+
+    def __init__(self, folder: Path, cores: Cores) -> None:
+        argv = ["-m", "benchmarks.serving.empty_teaching", str(folder / "data")]
+        super().__init__(argv, cores.front, folder / "teaching.log")
+        self.address = f"127.0.0.1:{self.read()['port']}"
+
+    def __exit__(self, *_: object) -> None:
+        _pipe(self.process.stdin).close()
+        self.process.wait(30.0)
+        super().__exit__()
+
+
 class LoadGenerator(Program):
     """See `load_generator.py`."""
 

@@ -3,7 +3,9 @@
 The learner knows a hundred classes of vectors. The other side of Teach writes as many bytes into a file with the
 journal's settings, one commit each: less than that no durable answer can take. Predictions are asked of the very
 learner that is taught, at half of the idle maximum; no episode is learned meanwhile, so the teacher has the trainer's
-core, as far as whoever asks and teaches leaves it.
+core, as far as whoever asks and teaches leaves it. The floor of what they notice is an empty service on the front's
+core that takes as many calls of Teach and only makes their labels durable: that much they cost there, whatever is done
+with them. Last comes a flood of batches on Learn, faster than they can be counted.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ import os
 import statistics
 import threading
 import time
-import uuid
+import warnings
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -27,17 +29,21 @@ from numpy.typing import NDArray
 from benchmarks.reporting.runner import ReportProgress
 from benchmarks.serving.background import in_background
 from benchmarks.serving.bench import Bench
+from benchmarks.serving.empty_teaching import empty_journal, write
 from benchmarks.serving.latency import Latency
 from benchmarks.serving.options import TEACHING_TARGET
-from benchmarks.serving.processes import on_cores
+from benchmarks.serving.processes import EmptyTeaching, on_cores
 from sharp.v1 import prediction_pb2, tensor_pb2
-from sharp_server.storage.sqlite import schema
+from sharp_client import Client, OpenEpisodeWarning
 
 LEARNER = "taught"
 CLASSES = 100
 FEATURES = 64
 _EACH = 10
 """Examples of each class in the episode that is learned before."""
+_LESSON_BYTES = 4 * FEATURES
+_FLOOD_BATCH, _FLOOD_RATE = 64, 50.0
+"""Examples of a batch, and batches a second."""
 _CALLERS = 8
 """Threads that teach at the fixed rate: a call may be answered late without the next one being late."""
 
@@ -78,6 +84,10 @@ class TeachingResult:
     write: Spent = field(default_factory=lambda: Spent("durable empty write"))
     idle: Latency = field(default_factory=lambda: Latency("idle"))
     teaching: Latency = field(default_factory=lambda: Latency("while labels are taught"))
+    floor: Latency = field(default_factory=lambda: Latency("while an empty service makes as many durable"))
+    flood: Latency = field(default_factory=lambda: Latency("while batches come faster than they are counted"))
+    behind: list[int] = field(default_factory=list)
+    """Durable examples that answers did not know yet when the flood ended, as the server said."""
     taught: list[float] = field(default_factory=list)
     """Labels whose call was answered, per second, as long as predictions were asked for; round by round."""
     teach_under_load: Spent = field(default_factory=lambda: Spent("Teach at that rate, beside predictions"))
@@ -85,7 +95,7 @@ class TeachingResult:
     @property
     def failures(self) -> int:
         """Predictions that were not answered."""
-        return self.idle.failures + self.teaching.failures
+        return self.idle.failures + sum(state.failures for state in (self.teaching, self.floor, self.flood))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -99,9 +109,13 @@ class TeachingResult:
             "prediction_rate": self.rate,
             "labels_per_second": self.labels_per_second,
             "labels_taught_per_second": statistics.median(self.taught),
-            "predictions": [self.idle.to_dict(), self.teaching.to_dict()],
+            "predictions": [state.to_dict() for state in (self.idle, self.teaching, self.floor, self.flood)],
             "prediction_p50_ratio": p50,
             "prediction_p99_ratio": p99,
+            "floor_p99_ratio": self.floor.against(self.idle)[1],
+            "flood_p99_ratio": self.flood.against(self.idle)[1],
+            "flood_examples_per_second": _FLOOD_BATCH * _FLOOD_RATE,
+            "flood_examples_behind": statistics.median(self.behind),
             "target": TEACHING_TARGET,
         }
 
@@ -118,12 +132,17 @@ def teaching(bench: Bench, progress: ReportProgress) -> TeachingResult:
     result = TeachingResult(rate, options.sizes.labels_per_second)
     for number in range(1, options.sizes.latency_rounds + 1):
         progress(f"teaching: single calls, round {number} of {options.sizes.latency_rounds}")
-        result.teach.rounds.append([_teach(bench, corners, rng) for _ in range(options.sizes.lessons)])
+        result.teach.rounds.append([_teach(bench.client, corners, rng) for _ in range(options.sizes.lessons)])
         result.write.rounds.append(_writes(bench, options.sizes.lessons))
         progress(f"teaching: predictions, round {number} of {options.sizes.latency_rounds}")
         result.idle.add(bench.load.ask(_order(bench, payload, rate=rate)))
         with _keep_teaching(bench, corners, result):
             result.teaching.add(bench.load.ask(_order(bench, payload, rate=rate)))
+        with EmptyTeaching(bench.folder, bench.cores) as empty, Client(empty.address) as client:
+            with _calls(client, corners, result.labels_per_second):
+                result.floor.add(bench.load.ask(_order(bench, payload, rate=rate)))
+        with _flood(bench, corners, result):
+            result.flood.add(bench.load.ask(_order(bench, payload, rate=rate)))
     return result
 
 
@@ -144,51 +163,73 @@ def _like(corners: Array, classes: Any, rng: np.random.Generator) -> Array:
     return examples
 
 
-def _teach(bench: Bench, corners: Array, rng: np.random.Generator) -> float:
+def _teach(client: Client, corners: Array, rng: np.random.Generator) -> float:
     label = int(rng.integers(CLASSES))
     x = _like(corners, [label], rng)
     begun = time.perf_counter()
-    bench.client.teach(LEARNER, x, [label], create=False)
+    client.teach(LEARNER, x, [label], create=False)
     return time.perf_counter() - begun
 
 
 def _writes(bench: Bench, count: int) -> list[float]:
     """Commits of as many bytes as a lesson has, with the journal's settings, beside the journal."""
-    path = bench.folder / "data" / f"plain-{uuid.uuid4().hex}.db"
-    connection = schema.connect(path)
-    schema.create(connection)
-    found, block = [], os.urandom(4 * FEATURES)
-    with on_cores(bench.cores.front):
+    found, block = [], os.urandom(_LESSON_BYTES)
+    with on_cores(bench.cores.front), empty_journal(bench.folder / "data") as connection:
         for _ in range(count):
             begun = time.perf_counter()
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("INSERT INTO examples (y, x) VALUES (?, ?)", (b"\0\0\0\0", block))
-            connection.execute("COMMIT")
+            write(connection, block)
             found.append(time.perf_counter() - begun)
-    connection.close()
-    for part in path.parent.glob(path.name + "*"):
-        part.unlink()
     return found
 
 
 @contextlib.contextmanager
 def _keep_teaching(bench: Bench, corners: Array, result: TeachingResult) -> Iterator[None]:
+    """Teach beside the block, and take down how that went."""
+    with _calls(bench.client, corners, result.labels_per_second) as calls:
+        begun = time.perf_counter()
+        yield
+        result.taught.append(sum(call.done() for call in calls) / (time.perf_counter() - begun))
+    result.teach_under_load.rounds.append([call.result() for call in calls])
+
+
+@contextlib.contextmanager
+def _calls(client: Client, corners: Array, rate: float) -> Iterator[list[Future[float]]]:
     """A label every 1/rate seconds, whatever became of those before."""
-    seconds, calls = list[float](), list[Future[float]]()
-    rng, rate = np.random.default_rng(2), result.labels_per_second
+    calls, rng = list[Future[float]](), np.random.default_rng(2)
 
     def teach(threads: ThreadPoolExecutor, stop: threading.Event) -> None:
         begun = time.perf_counter()
         while not stop.is_set():
-            calls.append(threads.submit(_teach, bench, corners, rng))
+            calls.append(threads.submit(_teach, client, corners, rng))
             time.sleep(max(0.0, begun + len(calls) / rate - time.perf_counter()))
-        result.taught.append(sum(call.done() for call in calls) / (time.perf_counter() - begun))
-        wait(calls)
 
     with ThreadPoolExecutor(_CALLERS) as threads, in_background(partial(teach, threads)):
+        yield calls
+
+
+@contextlib.contextmanager
+def _flood(bench: Bench, corners: Array, result: TeachingResult) -> Iterator[None]:
+    """Batches on Learn beside the block; afterwards, until everything is counted."""
+    rng = np.random.default_rng(3)
+
+    def send(stop: threading.Event) -> None:
+        begun, sent = time.perf_counter(), 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OpenEpisodeWarning)
+            with bench.client.learn(LEARNER) as stream:
+                while not stop.wait(max(0.0, begun + sent / _FLOOD_RATE - time.perf_counter())):
+                    y = rng.integers(CLASSES, size=_FLOOD_BATCH)
+                    stream.send(_like(corners, y, rng), y)
+                    sent += 1
+
+    def uncounted() -> int:
+        return bench.client.learner(LEARNER).status().backlog.uncounted_examples
+
+    with in_background(send):
         yield
-    seconds += [call.result() for call in calls]
-    result.teach_under_load.rounds.append(seconds)
+        result.behind.append(uncounted())
+    while uncounted():
+        time.sleep(0.1)
 
 
 def _payload(x: Array) -> str:

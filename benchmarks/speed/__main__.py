@@ -149,7 +149,7 @@ def _growth(found: Growth) -> Table:
     if found.unexplained_bytes is not None:
         resident = [f"{(found.resident[i] or 0) / 1e6:.0f}" for i in (early, -1)]
         table.add_row("process, MB", *resident, "", "")
-        table.add_row("grown beyond its memories, MB", "", f"{found.unexplained_bytes / 1e6:.1f}", "", "")
+        table.add_row("beyond its memories, MB an episode", "", f"{found.unexplained_bytes / 1e6:+.2f}", "", "")
     return table
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from benchmarks.datasets import synthetic
 from benchmarks.learner.learning import memory_bytes
 from benchmarks.speed.metric_clock import EpisodeCost, learn_timed
@@ -54,10 +56,13 @@ class Growth:
         return _of_medians([cost.metric.cpu for cost in self.costs])
 
     @property
-    def unexplained_bytes(self) -> int | None:
-        """Growth of the process from the third episode to the last, less that of the memories."""
-        first, last = self.resident[EARLY - 1], self.resident[-1]
-        return None if first is None or last is None else last - first - (self.memories[-1] - self.memories[EARLY - 1])
+    def unexplained_bytes(self) -> float | None:
+        """By how much the process grows with an episode, less what the memories grow: a line through all episodes from
+        the third on, as single readings go up and down by what was freed a moment before.
+        """
+        readings = list(zip(self.resident, self.memories, strict=True))[EARLY - 1 :]
+        beyond = [now - known for now, known in readings if now is not None]
+        return float(np.polyfit(range(len(beyond)), beyond, 1)[0]) if len(beyond) > 1 else None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -71,7 +76,7 @@ class Growth:
             "cpu_ratio_last_to_third": self.ratio,
             "cpu_ratio_of_medians": self.smooth_ratio,
             "metric_cpu_ratio_of_medians": self.metric_ratio,
-            "unexplained_bytes": self.unexplained_bytes,
+            "unexplained_bytes_per_episode": self.unexplained_bytes,
             "target": TARGET,
         }
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PORT = 50051
-"""The port of a server that was not told another."""
+"""The port of a server that was not given another."""
 
 _OWN_SCHEMES = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "vsock:", "xds:", "passthrough:")
 

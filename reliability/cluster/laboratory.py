@@ -36,7 +36,7 @@ _NOTICE_QUICKLY = {
 
 
 class Laboratory:
-    """The cluster, and how to break and mend it."""
+    """The cluster, and how to break and repair it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

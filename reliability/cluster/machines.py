@@ -1,8 +1,8 @@
 """Machines for trying a cluster on: network namespaces on one bridge, each with an address and processes of its own.
 
-A machine can be killed (every process in it, at once) and its link can be cut and mended. Needs root and iproute2; says
-so where it may not run. Whatever it makes is named after this process, and goes when it is closed; what a process left
-that was killed goes when the next network is made.
+A machine can be killed (every process in it, at once) and its link can be cut and restored. Needs root and iproute2;
+says so where it may not run. Whatever it makes is named after this process, and goes when it is closed; what a process
+left that was killed goes when the next network is made.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Machine:
         """Its cable is pulled."""
         _ip("link", "set", self._link, "down")
 
-    def mend(self) -> None:
+    def reconnect(self) -> None:
         """It is plugged in again."""
         _ip("link", "set", self._link, "up")
 
@@ -190,5 +190,5 @@ def _delete_link(name: str) -> None:
         _ip("link", "del", name)
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=_SECONDS_OF_IP)
+def _ip(*argv: str) -> None:
+    subprocess.run(["ip", *argv], check=True, capture_output=True, timeout=_SECONDS_OF_IP)

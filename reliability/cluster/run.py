@@ -156,8 +156,8 @@ class _Breaking:
         begun = time.monotonic()
         self._measure("the owner's link is cut", machine.cut, machine)
         time.sleep(max(0.0, _SECONDS_CUT - (time.monotonic() - begun)))
-        self._say("the link is mended")
-        machine.mend()
+        self._say("the link is restored")
+        machine.reconnect()
         self._until_all_there()
         self.until(
             lambda: "is owned by another server now" in self._lab.server_log(machine), "the stale owner has noticed"

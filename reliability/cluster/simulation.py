@@ -23,7 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.reporting.files import write_json
-from sharp_server.cluster.placement import LearnerPlacement, place
+from sharp_server.cluster.placement import place
+from sharp_server.storage.board import LearnerPlacement
 
 app = typer.Typer(add_completion=False)
 
@@ -72,7 +73,7 @@ class Outcome:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
     def summary(self, conditions: Conditions) -> dict[str, float]:
-        """What is told of it: per hour, in seconds, as shares."""
+        """What is reported of it: per hour, in seconds, as shares."""
         hours, times = conditions.days * 24, max(1, len(self.ownerless))
         return {
             "machines_lost": self.losses,

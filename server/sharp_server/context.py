@@ -27,7 +27,7 @@ from sharp_server.ingest.session import SessionTools
 from sharp_server.learners import events
 from sharp_server.learners.damage import DamageLog
 from sharp_server.learners.forgetting import Forgetting
-from sharp_server.learners.gauges import LearnerGauges
+from sharp_server.learners.gauges import DiskGauges, LearnerGauges
 from sharp_server.learners.importing import Importing
 from sharp_server.learners.inputs import Examples
 from sharp_server.learners.lessons import Lessons
@@ -45,6 +45,7 @@ from sharp_server.prediction.batcher import Batcher
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.server_state import ServerState
 from sharp_server.runtime.threads import BackgroundThread
+from sharp_server.storage.board import Board
 from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import SharedStorage, Storage
 from sharp_server.storage.object_upkeep import ObjectUpkeep
@@ -69,6 +70,7 @@ class ClusterParts:
     """What a member of a cluster uses."""
 
     storage: SharedStorage
+    board: Board
     registry: Registry
     readers: Readers
     start_up: StartUp
@@ -148,6 +150,7 @@ class ServerContext:
         )
         self._cluster_parts: Callable[[], ClusterParts] = lambda: ClusterParts(
             cast("SharedStorage", storage),
+            _open_board(config.data),
             registry,
             cast("Readers", readers),
             self._start_up,
@@ -158,12 +161,8 @@ class ServerContext:
             object_thread,
             Bases(teacher, files, object_thread),
         )
-        metrics.watch(
-            LearnerGauges(
-                *(registry, lambda: trainer.pid, lambda: teacher.pid),
-                *(folder.free_bytes, config.quality.metric_classes),
-            )
-        )
+        metrics.watch(LearnerGauges(registry, lambda: trainer.pid, lambda: teacher.pid, config.quality.metric_classes))
+        metrics.watch(DiskGauges(folder.free_bytes), blocks=True)
 
         decoder = InputDecoder(limits, threads)
 
@@ -230,6 +229,13 @@ def _open_storage(config: DataConfig, folder: DataFolder, owner: str) -> Storage
         message = f"data.store: {missing.name} is missing: pip install 'sharp-serve[server,cluster]'"
         raise ConfigurationError(message) from None
     return PostgresStorage(config.store, owner)
+
+
+def _open_board(config: DataConfig) -> Board:
+    """Where the servers that share the journal find each other."""
+    from sharp_server.storage.postgres.board import PostgresBoard
+
+    return PostgresBoard(config.store)
 
 
 def _open_objects(config: DataConfig) -> ObjectStore | None:

@@ -100,6 +100,7 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
     context.trainer.launch()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    watching = loop.create_task(tokens.watch(), name="token file") if tokens is not None else None
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
     server = grpc.aio.server(options=transport_options(config.limits))
@@ -122,7 +123,7 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
                 await member.start(port, http_port)
             malloc.forget_start_up()
             await _set_readiness(healthy, health_pb2.HealthCheckResponse.SERVING)
-            _announce(config, port, http_port, announce_json)
+            await asyncio.to_thread(_announce, config, port, http_port, announce_json)
             await stopping
         else:
             await asyncio.wait({loading}, timeout=config.stop.grace_seconds)
@@ -136,6 +137,8 @@ async def _serve(config: ServerConfig, folder: DataFolder, announce_json: bool) 
         await server.stop(max(0.0, config.stop.grace_seconds - (loop.time() - begun)))
         return 0
     finally:
+        if watching is not None:
+            watching.cancel()
         if http is not None:
             await http.stop()
         await server.stop(0)

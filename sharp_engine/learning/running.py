@@ -107,7 +107,7 @@ def resume(
     if trainer is not None:
         reporter.epochs, steps = trainer.epochs(learner.config.training)
         reporter.steps_left = (phases - running.phases_done) * reporter.epochs * steps
-    reporter.tell("episode-started", learner.network)
+    reporter.notify("episode-started", learner.network)
     _learn_metric(learner, running, reporter)
     try:
         while trainer is not None and running.phases_done < phases:
@@ -170,7 +170,7 @@ def _learn_metric(learner: LearnerState, running: RunningEpisode, reporter: Repo
     )
     running.outdated = False
     learner.changed()
-    reporter.tell("metric-ready", learner.network)
+    reporter.notify("metric-ready", learner.network)
 
 
 def _trainer(learner: LearnerState, running: RunningEpisode) -> EpisodeTrainer:
@@ -196,14 +196,14 @@ def _learn_phase(
     reporter.phase, reporter.epoch, reporter.loss = running.phases_done + 1, 0, None
     reporter.check_cancelled()
     trainer.rewire(network, reporter.phase, generator)
-    reporter.tell("phase-started", network)
+    reporter.notify("phase-started", network)
     loss = trainer.train(network, generator, reporter, group)
     learner.network = network
     learner.generator.set_state(generator.get_state())
     running.losses.append(loss)
     running.seconds = reporter.seconds
     reporter.loss = loss
-    reporter.tell("phase-ended", network)
+    reporter.notify("phase-ended", network)
 
 
 def _finish(
@@ -241,7 +241,7 @@ def _finish(
         warning = scarce_units(running.before, learner.network, running.number)
         if warning:
             log.warning("after episode %d %s", running.number, warning)
-    reporter.tell("episode-learned", learner.network)
+    reporter.notify("episode-learned", learner.network)
     return report
 
 

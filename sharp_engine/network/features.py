@@ -101,6 +101,8 @@ class FeatureMap:
         else:
             bias = torch.randn(self._groups, 1, each, generator=generator)
             self._activate = torch.relu_
+        if self._groups == 1:
+            projection, bias = projection[0], bias[0]
         self._projection, self._bias = projection.to(device), bias.to(device)
 
     def __call__(self, s: Tensor) -> Tensor:
@@ -109,7 +111,7 @@ class FeatureMap:
             return s
         seen = s.clamp(-_LARGEST, _LARGEST)
         if self._groups == 1:
-            return torch.cat((s, self._activate(torch.addmm(self._bias[0], seen, self._projection[0]))), dim=1)
+            return torch.cat((s, self._activate(torch.addmm(self._bias, seen, self._projection))), dim=1)
         groups, width, _ = self._projection.shape
         grouped = F.pad(seen, (0, groups * width - self.stable)).view(len(s), groups, width).transpose(0, 1)
         found = self._activate(torch.baddbmm(self._bias, grouped, self._projection))  # (groups, n, random of each)

@@ -104,11 +104,16 @@ class Predictions:
         return (self[i] for i in range(len(self)))
 
 
-def arranged(found: Mapping[str, Tensor], top: int) -> dict[str, NDArray[Any]]:
-    """Arrays of an answer, fetched together. Of `classes`, `shares` and `distances`, best first, the first is the
-    winner's and the first few the top's; everything else keeps its name.
+def fetched(found: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """Tensors as arrays, fetched together."""
+    return {name: tensor.numpy() for name, tensor in download(found).items()}
+
+
+def arranged(found: Mapping[str, NDArray[Any]], top: int) -> dict[str, NDArray[Any]]:
+    """Arrays of an answer. Of `classes`, `shares` and `distances`, best first, the first is the winner's and the first
+    few the top's; everything else keeps its name.
     """
-    arrays = {name: tensor.numpy() for name, tensor in download(found).items()}
+    arrays = dict(found)
     for one, many in (("winner", "classes"), ("share", "shares"), ("distance", "distances")):
         ordered = arrays.pop(many)  # (n, at least top)
         arrays[one] = ordered[:, 0]
@@ -137,7 +142,8 @@ class Predictor(ABC):
     @torch.inference_mode()
     def predict(self, x: Tensor, top: int, memories: int, novelty: bool) -> Predictions:
         """Answer for validated examples x: (n, *input shape)."""
-        parts = [self._answer(part, top, memories, novelty) for part in x.split(CHUNK)]
+        chunks = x.split(CHUNK) if len(x) > CHUNK else (x,)
+        parts = [self._answer(part, top, memories, novelty) for part in chunks]
         joined = parts[0]
         if len(parts) > 1:
             joined = {key: np.concatenate([part[key] for part in parts]) for key in joined}

@@ -19,13 +19,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sharp_engine.config import MetricConfig
 from sharp_engine.memory.semantic import SemanticMemory
 from sharp_engine.prediction.rows import map_rows
+
+Values = TypeVar("Values", Tensor, NDArray[Any])
 
 _COLUMNS = 512
 """Columns per product with a triangular matrix: larger blocks of zeros are never multiplied."""
@@ -335,15 +339,21 @@ class Metric:
         """How like anything known examples are, from their best scores along the axes: (n,)."""
         return best + _BEYOND_AXES * self.likeness(rest)
 
-    def distances(self, z: Tensor, scores: Tensor) -> Tensor:
+    def strangeness(self, z: Tensor) -> Tensor:
+        """How far examples lie from everything seen: twice the negative log-likelihood, without a class: (n,)."""
+        return z.square() @ self._seen + self._seen_constant
+
+    def distances(self, strangeness: Values, scores: Values) -> Values:
         """Squared distances to classes along the axes, in the order of their scores: (n, classes).
 
-        Twice the negative log-likelihood per axis: to be compared within one learner only.
+        Twice the negative log-likelihood per axis: to be compared within one learner only. Tensors and arrays alike, to
+        the bit: a few of them are quicker in arrays.
         """
-        everything = z.square() @ self._seen + self._seen_constant  # (n,)
-        plain = (everything[:, None] - 2.0 * scores) / max(z.shape[1], 1)
+        plain = (strangeness[:, None] - 2.0 * scores) / max(len(self._seen), 1)
         # Corrections and votes may lift a score beyond any likelihood: then it nears 0, and still rises with its score.
-        return torch.where(plain < _NEAR, _NEAR**2 / (2.0 * _NEAR - plain.clamp(max=_NEAR)), plain)
+        near = 1.0 / (2.0 * _NEAR - plain.clip(max=_NEAR)) * _NEAR**2
+        distances: Values = near + (plain.clip(min=_NEAR) - _NEAR)
+        return distances
 
 
 def _newness(counts: Tensor) -> Tensor:

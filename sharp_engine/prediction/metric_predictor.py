@@ -19,7 +19,7 @@ from sharp_engine.labels import Labels
 from sharp_engine.memory.episodic import EpisodicMemory
 from sharp_engine.network.features import FeatureMap
 from sharp_engine.network.preprocessing import Preprocessor
-from sharp_engine.prediction.answers import CHUNK, Predictor, arranged
+from sharp_engine.prediction.answers import CHUNK, Predictor, arranged, fetched
 from sharp_engine.prediction.calibration import Calibration
 from sharp_engine.prediction.learned_metric import LearnedMetric, voters
 from sharp_engine.prediction.vote import VotePredictor
@@ -65,14 +65,10 @@ class MetricPredictor(Predictor):
     @torch.inference_mode()
     def scores(self, x: Tensor) -> Tensor:
         """Scores of classes for examples x (n, *input shape), in the order of `classes`: (n, classes)."""
-        return torch.cat([self._score(self._preprocessor(part), False)[2] for part in x.split(CHUNK)])
+        return torch.cat([self._score(self._preprocessor(part), False).scores for part in x.split(CHUNK)])
 
-    def _score(self, s: Tensor, whole: bool) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
-        """From stable features s: examples whitened around the centre, coordinates along the axes, and scores; last
-        the best score before the network votes.
-
-        Only corrections need the first, and whoever asks for the `whole`.
-        """
+    def _score(self, s: Tensor, whole: bool) -> _Scored:
+        """From stable features s; examples `around` the centre only for corrections, or who asks for the `whole`."""
         phi, learned = self._features(s), self.learned
         z = learned.along_axes(phi)
         plain = learned.metric.scores(z)
@@ -80,30 +76,35 @@ class MetricPredictor(Predictor):
         around = learned.around(phi) if bent or whole else None
         if bent and around is not None:
             plain = learned.corrections.bend(plain, around)
-        best = (plain - learned.metric.evening).amax(1)  # neither evening nor bonuses make anything less novel
         scores = plain + learned.bonuses
         if self._vote is not None:
             assert self.calibration.weight is not None
             scores = scores + self.calibration.weight * (self._vote.class_scores(s) @ self._voters)
-        return around, z, scores, best
+        return _Scored(around, z, plain, scores)
 
     def _answer(self, x: Tensor, top: int, memories: int, novelty: bool) -> dict[str, NDArray[Any]]:
+        # Few calls of torch, each of which lets other threads have the interpreter: what is small is done in arrays.
         metric = self.learned.metric
-        around, z, scores, best = self._score(self._preprocessor(x), novelty or memories > 0)
+        scored = self._score(self._preprocessor(x), novelty or memories > 0)
         top = min(top, len(metric.class_ids))
-        order = scores.topk(max(top, 1), dim=1).indices  # (n, at least top)
-        distance = metric.distances(z, scores)  # (n, classes)
+        best = scored.scores.topk(max(top, 1), dim=1)  # (n, at least top)
         found = {
-            "classes": order,
-            "shares": self.calibration.shares(scores).gather(1, order),
-            "distances": distance.gather(1, order),
+            "classes": best.indices,
+            "shares": self.calibration.shares(scored.scores).gather(1, best.indices),
+            "scores": best.values,
+            "strangeness": metric.strangeness(scored.z),
         }
-        if around is not None and memories:
-            found |= self._nearest(around, distance, order[:, :1], memories)
+        if scored.around is not None and memories:
+            distance = metric.distances(found["strangeness"], scored.scores)  # (n, classes)
+            found |= self._nearest(scored.around, distance, best.indices[:, :1], memories)
         if novelty:
-            assert around is not None
-            found["novelty"] = self.calibration.novelty(metric.familiarity(best, metric.rest(around, z)))
-        answer = arranged(found, top)
+            assert scored.around is not None
+            alike = (scored.plain - metric.evening).amax(1)  # neither evening nor bonuses make anything less novel
+            rest = metric.rest(scored.around, scored.z)
+            found["novelty"] = self.calibration.novelty(metric.familiarity(alike, rest))
+        arrays = fetched(found)
+        arrays["distances"] = metric.distances(arrays.pop("strangeness"), arrays.pop("scores"))
+        answer = arranged(arrays, top)
         if self._singles is not None and memories:
             return answer | {"memory_episode": self._singles.episodes.numpy()[answer.pop("memory_place")]}
         none = np.zeros((len(x), 0), dtype=np.float32)
@@ -130,6 +131,20 @@ class MetricPredictor(Predictor):
         rows = torch.cat((torch.arange(distance.shape[1], device=distance.device), singles.rows))
         near, index = every.topk(min(memories, every.shape[1]), dim=1, largest=False)
         return {"memory": rows[index], "memory_distance": near, "memory_place": index}
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Examples, and how classes do."""
+
+    around: Tensor | None
+    """(n, dimensions), whitened around the centre"""
+    z: Tensor
+    """(n, axes): coordinates"""
+    plain: Tensor
+    """(n, classes): scores without bonuses and the network's vote"""
+    scores: Tensor
+    """(n, classes)"""
 
 
 @dataclass(frozen=True)

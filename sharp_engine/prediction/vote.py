@@ -19,7 +19,7 @@ from sharp_engine.memory.long_term import LongTermMemory
 from sharp_engine.network.compact import needed_subnetwork
 from sharp_engine.network.preprocessing import Preprocessor
 from sharp_engine.network.state import Network
-from sharp_engine.prediction.answers import CHUNK, Predictor, arranged
+from sharp_engine.prediction.answers import CHUNK, Predictor, arranged, fetched
 from sharp_engine.prediction.matcher import Matcher
 from sharp_engine.prediction.novelty import NEIGHBOURS, NoveltyScale
 
@@ -98,7 +98,7 @@ class VotePredictor(Predictor):
         }
         if novelty:
             found["novelty"] = self._novelty.calibrate(self._ratios(matcher.class_similarity(few)))
-        answer = arranged(found, top)
+        answer = arranged(fetched(found), top)
         return answer | {"memory_episode": self._episodes.numpy()[answer["memory"]]}
 
 

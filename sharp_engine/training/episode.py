@@ -185,7 +185,7 @@ class EpisodeTrainer:
             if not math.isfinite(reporter.loss):
                 raise NonFiniteLossError(f"the loss became {reporter.loss} in phase {reporter.phase}, epoch {epoch}")
             losses.append(reporter.loss)
-            reporter.tell("epoch-ended", network)
+            reporter.notify("epoch-ended", network)
         live.write_back()
         return sum(losses) / epochs
 

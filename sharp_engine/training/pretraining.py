@@ -47,7 +47,7 @@ def pretrain(
 ) -> PretrainReport:
     """Train a dense network of the config's architecture on x, y and write its G to `path` (safetensors).
 
-    `observer` is told (epoch, mean loss) after each epoch.
+    `observer` gets (epoch, mean loss) after each epoch.
     """
     device = resolve_device(config.device)
     examples = as_examples(x, None)

@@ -1,4 +1,4 @@
-"""What a learner tells about its work while it works, and how it is asked to stop."""
+"""What a learner reports of its work while it works, and how it is asked to stop."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class TeachReport:
 
 @dataclass
 class Reporter:
-    """Counts steps, tells the observer, and raises Cancelled when asked to."""
+    """Counts steps, notifies the observer, and raises Cancelled when asked to."""
 
     observer: Observer | None
     cancel: Cancel | None
@@ -120,10 +120,10 @@ class Reporter:
         self.check_cancelled()
         if self.observer is not None and time.monotonic() - self._last >= _SECONDS_BETWEEN_STEPS:
             self.loss = loss_so_far()
-            self.tell("step", network)
+            self.notify("step", network)
 
-    def tell(self, event: Event, network: Network) -> None:
-        """Tell the observer."""
+    def notify(self, event: Event, network: Network) -> None:
+        """Call the observer, if there is one, with what is known of the work so far."""
         if self.observer is None:
             return
         self._last = time.monotonic()

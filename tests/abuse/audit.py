@@ -36,9 +36,9 @@ def audit(wanted: list[str]) -> tuple[dict[str, Any] | None, str]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "requirements.txt"
         file.write_text("\n".join(wanted) + "\n", encoding="utf-8")
-        words = ["--requirement", str(file), "--no-deps", "--disable-pip", "--format", "json"]
-        words += ["--progress-spinner", "off", "--timeout", _SECONDS]
-        done = subprocess.run([sys.executable, "-m", "pip_audit", *words], capture_output=True, text=True, check=False)
+        argv = ["--requirement", str(file), "--no-deps", "--disable-pip", "--format", "json"]
+        argv += ["--progress-spinner", "off", "--timeout", _SECONDS]
+        done = subprocess.run([sys.executable, "-m", "pip_audit", *argv], capture_output=True, text=True, check=False)
     try:
         report: dict[str, Any] = json.loads(done.stdout)
     except ValueError:

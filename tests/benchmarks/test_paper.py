@@ -159,9 +159,9 @@ def test_found_boundaries_learn_the_whole_stream(tmp_path: Path, write_folders: 
     assert len(run.given) == 2 and len(run.episodes) == 2
     assert sum(e.examples for e in run.episodes) == run.training_examples == 200
     assert [e.new_classes for e in run.episodes] == [(0, 1), (2, 3)]
-    told = paper.run(replace(options, boundaries="explicit"))
-    given = told.runs[0].figures()["average_accuracy"]
-    assert run.accuracy_if_given == given and told.if_given() is None
+    given_boundaries = paper.run(replace(options, boundaries="explicit"))
+    given = given_boundaries.runs[0].figures()["average_accuracy"]
+    assert run.accuracy_if_given == given and given_boundaries.if_given() is None
     written = json.loads((tmp_path / "out" / "result.json").read_text())
     assert written["average_accuracy_if_given"] == written["runs"][0]["average_accuracy_if_given"] == given
     assert f"boundaries given, at the end: {100 * given:.1f} %" in (tmp_path / "out" / "report.html").read_text()

@@ -44,11 +44,11 @@ def test_the_short_form_keeps_every_promise_serves_its_page_until_it_is_ended_an
     monkeypatch.setenv("SHARP_LISTEN_PORT", "1")  # settings of another server must not leak in
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     report, drawn = tmp_path / "report.html", tmp_path / "picture.svg"
-    told_so_far = []
+    output_so_far = []
 
     def look() -> None:
-        told_so_far.append(capsys.readouterr().out)
-        page = re.findall(r"http://127\.0\.0\.1:\d+/", told_so_far[0])[-1]
+        output_so_far.append(capsys.readouterr().out)
+        page = re.findall(r"http://127\.0\.0\.1:\d+/", output_so_far[0])[-1]
         with urllib.request.urlopen(page, timeout=30) as answer:
             assert b"SHARP" in answer.read()
         with urllib.request.urlopen(f"{page}api/learners/digits", timeout=30) as answer:
@@ -57,12 +57,12 @@ def test_the_short_form_keeps_every_promise_serves_its_page_until_it_is_ended_an
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "wait", look)
-    words = ["--episodes", "2", "--forget", "1", "--keep", "--report", str(report), "--picture", str(drawn)]
-    assert command.main(words) == 0
-    told = told_so_far[0] + capsys.readouterr().out
-    assert "\x1b" not in told  # plain lines: this is no terminal
-    assert told.count("✓") == 6 and "✗" not in told
-    assert "episode 2 of 2: 2 and 3" in told and "killed with SIGKILL" in told and "Forget 1, please" in told
+    argv = ["--episodes", "2", "--forget", "1", "--keep", "--report", str(report), "--picture", str(drawn)]
+    assert command.main(argv) == 0
+    output = output_so_far[0] + capsys.readouterr().out
+    assert "\x1b" not in output  # plain lines: this is no terminal
+    assert output.count("✓") == 6 and "✗" not in output
+    assert "episode 2 of 2: 2 and 3" in output and "killed with SIGKILL" in output and "Forget 1, please" in output
     text = report.read_text(encoding="utf-8")
     assert "promises held</dt><dd>6 of 6" in text and "mlp for 64" in text
     assert drawn.read_text(encoding="utf-8") in text
@@ -93,12 +93,12 @@ def test_a_run_without_any_promise_proves_nothing() -> None:
     assert not Record().kept_all
 
 
-@pytest.mark.parametrize("words", [["--forget", "4", "--episodes", "2"], ["--forget", "-1"], ["--episodes", "6"]])
-def test_what_cannot_be_done_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("argv", [["--forget", "4", "--episodes", "2"], ["--forget", "-1"], ["--episodes", "6"]])
+def test_what_cannot_be_done_is_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        command.main(words)
+        command.main(argv)
     assert ended.value.code == 2
-    assert words[0] in capsys.readouterr().err
+    assert argv[0] in capsys.readouterr().err
 
 
 def test_the_report_loads_nothing_and_the_picture_is_themed(record: Record) -> None:

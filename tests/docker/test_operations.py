@@ -126,8 +126,8 @@ def documented() -> set[str]:
 def _check_metrics(server: Server) -> None:
     """The document has a line for every metric of a server that has learned something, and for nothing else."""
     with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/metrics", timeout=30) as answer:
-        told = set(re.findall(r"^# TYPE (\w+) ", answer.read().decode(), re.MULTILINE))
-    assert {name for name in told if not name.endswith("_created")} == documented()
+        exposed = set(re.findall(r"^# TYPE (\w+) ", answer.read().decode(), re.MULTILINE))
+    assert {name for name in exposed if not name.endswith("_created")} == documented()
 
 
 def _set_format(journal: Path, number: int) -> None:

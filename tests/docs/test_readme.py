@@ -143,7 +143,7 @@ def test_the_default_learners_speed_has_rows_of_its_own() -> None:
     answer = {"name": "images, batches of 64", "classes": 10, "cpu_ratio": 1.2, "target": 1.3}
     taught = {"inputs": "images", "classes": 100, "teach_ms": 3.21, "with_prediction_ms": 4.0}
     growth = {"episodes": 100, "cpu_ratio_last_to_third": 0.5, "metric_cpu_ratio_of_medians": 1.013, "target": 1.2,
-              "unexplained_bytes": 1_500_000, "memory_bytes": [1]}  # fmt: skip
+              "unexplained_bytes_per_episode": 1_500_000.0}  # fmt: skip
     result = {"sequence": {"comparisons": [whole]}, "answers": [answer], "teaching": [taught], "growth": growth}
     assert measured_tables.speed([result]).splitlines()[2:] == [
         "| the default learner: MNIST, 5 episodes | 0.71 | a dense network | at most 1 |",
@@ -151,7 +151,7 @@ def test_the_default_learners_speed_has_rows_of_its_own() -> None:
         "| teaching one example: images, 100 classes | 3.2 ms, 4.0 ms with the next prediction |  | milliseconds |",
         "| growing: episode 100 | 0.50 | the third episode | at most 1.2 |",
         "| growing: episode 100, until the metric answers | 1.01 | the third episode | at most 1.2 |",
-        "| growing: the process beyond its memories | +1.5 MB | the third episode | flat |",
+        "| growing: the process beyond its memories | +1.50 MB | an episode | flat |",
     ]
 
 
@@ -165,9 +165,9 @@ def test_a_crash_loop_tells_what_it_survived_and_what_broke() -> None:
         "tensors": 40,
         "slowest_recovery": 2.345,
     }
-    told = measured_tables.reliability([result])
-    assert "| kills survived | 0 of 5 (3 × server, 2 × trainer) |" in told
-    assert "answers wrong | 1 |" in told and "1,200 in 10 episodes" in told and "2.3 s" in told
+    table = measured_tables.reliability([result])
+    assert "| kills survived | 0 of 5 (3 × server, 2 × trainer) |" in table
+    assert "answers wrong | 1 |" in table and "1,200 in 10 episodes" in table and "2.3 s" in table
 
 
 def test_runs_of_the_crash_loop_add_up_by_the_store_of_their_journal() -> None:
@@ -212,7 +212,7 @@ def test_a_load_run_tells_its_worst_slice_its_failures_and_the_slopes_of_memory(
         **{"p50_seconds": 0.004, "p99_seconds": 0.02, "slices": [{"p99": 0.011}, {"p99": 0.035}]},
         **{"failures": ["Predict, load: 3 × CANCELLED"], "memory": {"front": memory, "trainer": memory}},
     }
-    told = measured_tables.load_run([result])
-    assert "800 of 1,000 possible" in told and "15 minutes, 720,000 requests" in told
-    assert "| p99 by slice | 11.0 to 35.0 ms |" in told and "3 × CANCELLED" in told
-    assert "| memory of the trainer | 600 MB, +0.25 (-0.10 to +0.60) MB per minute |" in told
+    table = measured_tables.load_run([result])
+    assert "800 of 1,000 possible" in table and "15 minutes, 720,000 requests" in table
+    assert "| p99 by slice | 11.0 to 35.0 ms |" in table and "3 × CANCELLED" in table
+    assert "| memory of the trainer | 600 MB, +0.25 (-0.10 to +0.60) MB per minute |" in table

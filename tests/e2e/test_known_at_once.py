@@ -63,12 +63,26 @@ def test_the_story_of_a_label(lend: Callable[..., Server]) -> None:
         assert found.labels.tolist() == truth and found.examples_beyond_version == 0
         assert trees.predict(odd).labels.tolist() == [right]
         assert trees.status().examples_known == 106
+        learned = answers(client, np.concatenate((probes, odd)))
         trees.teach(examples("elm", 1, 1), "elm")
         before = answers(client, probes)
         server.kill()
     server.start()
     with Client(server.address) as client:
         assert answers(client, probes) == before
+        trees = client.learner("trees")
+        with trees.learn() as stream:  # an episode with the labels of two classes exchanged
+            for label, wrong in (("ash", "cedar"), ("cedar", "ash"), ("birch", "birch")):
+                stream.send(examples(label, 60, 3), [wrong] * 60)
+            mistake = stream.end_episode()
+        mistake.wait(120)
+        assert trees.predict(probes, min_model_version=mistake.model_version or 0).labels.tolist() != truth
+        undone = trees.undo()
+        assert (undone.undone_model_version, undone.restored_model_version) == (
+            mistake.model_version,
+            report.model_version,
+        )
+        assert answers(client, np.concatenate((probes, odd))) == learned  # elm, part of the mistake's version, went too
 
 
 def test_what_an_open_stream_sent_is_known_and_leaving_it_says_what_waits(lend: Callable[..., Server]) -> None:

@@ -52,7 +52,8 @@ def _work(pipe: Connection) -> None:
 
 def _started() -> tuple[ForkServerProcess, Connection]:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed", "sharp_engine", "tests.engine.made"])  # once for all of them
+    # Once for all of them.
+    context.set_forkserver_preload(["torch.distributed", "sharp_engine", "tests.engine.fixtures"])
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs,), daemon=True)
     process.start()

@@ -17,7 +17,7 @@ from torchvision.models import resnet18
 from sharp_engine import ArchitectureConfig, BackboneConfig, Cancelled, Learner, LearnerConfig, Predictions, pretrain
 from sharp_engine.device import download, upload
 from sharp_engine.training.loss import reduce_anchor_losses
-from tests.engine.made import (
+from tests.engine.fixtures import (
     IMAGE,
     VECTOR,
     CancelAfter,
@@ -57,38 +57,38 @@ def _story(config: LearnerConfig, shape: tuple[int, ...], device: str, path: Pat
     """Learn, save in the middle, load, resume, teach, rename, merge, forget, save and load: answers at every stage."""
     learner = Learner(change(config, device=device))
     learner.learn_episode(*examples((0, 1), shape, seed=0), observer=Recorder())
-    told = [_answers(learner, shape)]
+    answered = [_answers(learner, shape)]
     with pytest.raises(Cancelled):
         learner.learn_episode(*examples((2, 3), shape, seed=1), cancel=CancelAfter(4))
     learner.save(path)
     learner = Learner.load(path, device=device)
     learner.resume_episode()
-    told.append(_answers(learner, shape))
+    answered.append(_answers(learner, shape))
     if config.metric.enabled:
         learner.teach(*examples((0, 7), shape, 3, seed=2))
         learner.teach(*examples((8,), shape, 12, seed=3), correct=False)
-        told.append(_answers(learner, shape))
+        answered.append(_answers(learner, shape))
     learner.learn_episode(*examples((4, 5, 6), shape, seed=4))
     learner.rename_class(4, 40)
     learner.merge_classes(6, 5)
     learner.forget(1)
-    told.append(_answers(learner, shape))
+    answered.append(_answers(learner, shape))
     learner.inspect(), learner.quality()
     learner.save(path)
-    told.append(_answers(Learner.load(path, device=device), shape))
-    return told
+    answered.append(_answers(Learner.load(path, device=device), shape))
+    return answered
 
 
 def _assert_same_on_both(config: LearnerConfig, shape: tuple[int, ...], folder: Path) -> None:
     """The story's answers, and every tensor of the snapshot at its end."""
-    told, tensors = [], []
+    answered, tensors = [], []
     for device in ("cpu", NAME):
         with _device(device):
-            told.append(_story(config, shape, device, folder / device))
+            answered.append(_story(config, shape, device, folder / device))
         tensors.append(load_file(folder / device))
     assert tensors[0].keys() == tensors[1].keys()
     assert [name for name in tensors[0] if not torch.equal(tensors[0][name], tensors[1][name])] == []
-    for stage, (mine, others) in enumerate(zip(*told, strict=True)):
+    for stage, (mine, others) in enumerate(zip(*answered, strict=True)):
         for one, other in zip(mine, others, strict=True):
             assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other, f"at stage {stage}"
 

@@ -34,7 +34,7 @@ from sharp_engine.device import resolve_device
 from sharp_engine.network.architecture import Architecture, Normaliser, resolve_architecture
 from sharp_engine.network.rewiring import reinitialise_idle
 from sharp_engine.network.state import HIGHEST_RANK, Layer, build
-from tests.engine.made import DEVICES, IMAGE, METRIC, VECTOR, change, conv, convnet, examples, linear, mlp, trained
+from tests.engine.fixtures import DEVICES, IMAGE, METRIC, VECTOR, change, conv, convnet, examples, linear, mlp, trained
 from tests.engine.test_snapshot import forged
 
 CPU = torch.device("cpu")

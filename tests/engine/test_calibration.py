@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sharp_engine import Learner
 from sharp_engine.prediction.calibration import Calibration, enough, fit_sureness, fit_temperature, fit_weight, sample
-from tests.engine.made import METRIC, metric
+from tests.engine.fixtures import METRIC, metric
 
 
 def drawn(count: int, temperature: float, seed: int = 0) -> tuple[Tensor, Tensor]:

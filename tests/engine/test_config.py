@@ -26,7 +26,7 @@ from sharp_engine import (
     preset,
 )
 from sharp_engine.config import from_dict, to_dict
-from tests.engine.made import conv, convnet, linear, mlp
+from tests.engine.fixtures import conv, convnet, linear, mlp
 
 NAN, INF = math.nan, math.inf
 

@@ -11,7 +11,7 @@ from sharp_engine import Learner
 from sharp_engine.checks import check_taught
 from sharp_engine.memory.episodic import EpisodicMemory
 from sharp_engine.prediction.corrections import Nearness, fit_corrections
-from tests.engine.made import METRIC, change, metric
+from tests.engine.fixtures import METRIC, change, metric
 from tests.engine.test_calibration import CENTRES, blobs
 
 WIDTH, GAP = 0.1, 2.0

@@ -18,7 +18,7 @@ from sharp_engine.network.dictionary import (
     learn_dictionary,
     patch_side,
 )
-from tests.engine.made import DEVICES, DICTIONARY, IMAGE, change, examples, pictures, trained
+from tests.engine.fixtures import DEVICES, DICTIONARY, IMAGE, change, examples, pictures, trained
 
 SHAPES = [(1, 8, 8), (3, 9, 7), (2, 6, 12), (1, 3, 3), (1, 1, 1), (1, 1, 9), (4, 2, 5), (1, 28, 28)]
 

@@ -27,7 +27,7 @@ from sharp_engine import (
     UnknownClassError,
 )
 from sharp_engine.checks import check_same
-from tests.engine.made import IMAGE, change, convnet, examples, mlp, trained
+from tests.engine.fixtures import IMAGE, change, convnet, examples, mlp, trained
 
 X, Y = examples((0, 1), each=4, seed=3)
 

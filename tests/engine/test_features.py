@@ -14,7 +14,7 @@ from torch import Tensor
 from sharp_engine import Learner, MetricConfig
 from sharp_engine.config import RandomFunction
 from sharp_engine.network.features import FeatureMap, Scale, learn_scale
-from tests.engine.made import DEVICES, metric
+from tests.engine.fixtures import DEVICES, metric
 from tests.engine.test_calibration import blobs
 
 CONFIG = metric(metric=MetricConfig(enabled=True, random_features=40), phases=1, rest_after=1)

@@ -9,7 +9,7 @@ import pytest
 
 from sharp_engine import preset
 from tests.engine.fingerprint import PAPER, arithmetic, fingerprint, first_sizes, tiny
-from tests.engine.made import change
+from tests.engine.fixtures import change
 from tests.engine.test_reference import run_both
 
 BEFORE: dict[str, dict[str, str]] = {

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from sharp_engine import Cancelled, Learner, SnapshotError, preset
 from sharp_engine.checks import check_resume, check_same, check_taught, copy_of
 from sharp_engine.memory.first_examples import ENOUGH
-from tests.engine.made import CancelAfter, examples, metric
+from tests.engine.fixtures import CancelAfter, examples, metric
 from tests.engine.test_snapshot import forged, replaced
 
 

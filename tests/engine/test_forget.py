@@ -12,7 +12,7 @@ import torch
 
 from sharp_engine import Cancelled, LabelError, Learner, NothingLearnedError, UnknownClassError
 from sharp_engine.checks import check_budgets, check_masks, check_same, copy_of
-from tests.engine.made import CancelAfter, examples, mlp, trained
+from tests.engine.fixtures import CancelAfter, examples, mlp, trained
 
 QUESTIONS, _ = examples(range(6), each=4, noise=0.5, seed=60)
 

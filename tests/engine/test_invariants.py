@@ -28,7 +28,7 @@ from sharp_engine import (
     TrainingConfig,
 )
 from sharp_engine.checks import check_resume, check_same, main, run_all
-from tests.engine.made import DEVICES, IMAGE, VECTOR, CancelAfter, change, convnet, examples, linear, mlp, trained
+from tests.engine.fixtures import DEVICES, IMAGE, VECTOR, CancelAfter, change, convnet, examples, linear, mlp, trained
 from tests.engine.watched import learn_watched
 
 
@@ -207,7 +207,7 @@ def test_a_learner_saved_by_its_observer_at_every_phase_goes_on_as_if_never_inte
 CONTINUE = """
 import sys, torch
 from sharp_engine import Learner
-from tests.engine.made import examples
+from tests.engine.fixtures import examples
 torch.set_num_threads(1)
 learner = Learner.load(sys.argv[1])
 shape = learner.architecture.input_shape

@@ -28,7 +28,7 @@ from sharp_engine import (
 from sharp_engine.checks import check_same
 from sharp_engine.training import progress
 from tests.engine.digits import accuracy, digits, learn_digits
-from tests.engine.made import (
+from tests.engine.fixtures import (
     DEVICES,
     IMAGE,
     VECTOR,
@@ -343,70 +343,71 @@ def test_inspect_counts_what_there_is() -> None:
 # ---- progress ---------------------------------------------------------------------------------------------------
 
 
-def told_while_learning(monkeypatch: pytest.MonkeyPatch, every_step: bool) -> list[Progress]:
+def reported_while_learning(monkeypatch: pytest.MonkeyPatch, every_step: bool) -> list[Progress]:
     if every_step:
         monkeypatch.setattr(progress, "_SECONDS_BETWEEN_STEPS", 0.0)
     learner, recorder = trained(mlp(phases=2, epochs=3), ((0, 1),)), Recorder()
     learner.learn_episode(*examples((2, 3)), observer=recorder)  # 40 examples: 3 steps of 16
-    return recorder.told
+    return recorder.reported
 
 
 def test_an_observer_is_told_every_event_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = told_while_learning(monkeypatch, every_step=True)
+    reported = reported_while_learning(monkeypatch, every_step=True)
     epoch = ["step", "step", "step", "epoch-ended"]
     phase = ["phase-started", *epoch, *epoch, *epoch, "phase-ended"]
-    assert [p.event for p in told] == ["episode-started", *phase, *phase, "episode-learned"]
-    assert {p.episode for p in told} == {2}
-    assert {(p.phases, p.epochs) for p in told} == {(2, 3)}
-    assert [(p.phase, p.epoch) for p in told if p.event == "epoch-ended"] == [(i, j) for i in (1, 2) for j in (1, 2, 3)]
-    assert [p.phase for p in told if p.event == "phase-started"] == [1, 2]
+    assert [p.event for p in reported] == ["episode-started", *phase, *phase, "episode-learned"]
+    assert {p.episode for p in reported} == {2}
+    assert {(p.phases, p.epochs) for p in reported} == {(2, 3)}
+    ended = [(p.phase, p.epoch) for p in reported if p.event == "epoch-ended"]
+    assert ended == [(i, j) for i in (1, 2) for j in (1, 2, 3)]
+    assert [p.phase for p in reported if p.event == "phase-started"] == [1, 2]
 
 
 def test_steps_are_reported_only_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_STEPS", 3600.0)
-    assert "step" not in {p.event for p in told_while_learning(monkeypatch, every_step=False)}
+    assert "step" not in {p.event for p in reported_while_learning(monkeypatch, every_step=False)}
 
 
 def test_progress_tells_loss_ranks_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = told_while_learning(monkeypatch, every_step=True)
-    before_first_step, rest = told[:2], told[2:]
+    reported = reported_while_learning(monkeypatch, every_step=True)
+    before_first_step, rest = reported[:2], reported[2:]
     assert all(p.loss is None and p.seconds_left is None for p in before_first_step)
     assert all(p.loss is not None and math.isfinite(p.loss) for p in rest if p.event != "phase-started")
     assert all(p.examples_per_second is not None and p.examples_per_second > 0 for p in rest)
-    assert [p.seconds for p in told] == sorted(p.seconds for p in told)
+    assert [p.seconds for p in reported] == sorted(p.seconds for p in reported)
     left = [p.seconds_left for p in rest]
     assert all(seconds is not None and seconds >= 0 for seconds in left)
     assert left[-1] == 0.0 and left[0] is not None and left[0] > 0
-    for p in told:
+    for p in reported:
         assert {name: sum(counts.values()) for name, counts in p.ranks.items()} == {
             "G1-linear": 10,
             "F2-linear": 12,
             "F3-linear": 10,
         }
-    assert any(1 in counts for counts in told[2].ranks.values())  # recruited in this phase
-    assert not any(1 in counts for counts in told[-1].ranks.values())  # and promoted at the end
+    assert any(1 in counts for counts in reported[2].ranks.values())  # recruited in this phase
+    assert not any(1 in counts for counts in reported[-1].ranks.values())  # and promoted at the end
 
 
-def test_the_loss_told_is_the_one_reported() -> None:
+def test_the_loss_of_a_phase_is_the_one_in_the_report() -> None:
     recorder = Recorder()
     report = Learner(mlp(phases=2, epochs=3)).learn_episode(*examples((2, 3)), observer=recorder)
-    assert tuple(p.loss for p in recorder.told if p.event == "phase-ended") == report.losses
-    epochs = [p.loss for p in recorder.told if p.event == "epoch-ended" and p.phase == 1]
+    assert tuple(p.loss for p in recorder.reported if p.event == "phase-ended") == report.losses
+    epochs = [p.loss for p in recorder.reported if p.event == "epoch-ended" and p.phase == 1]
     assert sum(loss for loss in epochs if loss is not None) / 3 == pytest.approx(report.losses[0])
 
 
 def test_small_episodes_get_more_epochs_up_to_the_least_number_of_steps() -> None:
     recorder = Recorder()
     Learner(mlp(phases=1, epochs=1, min_steps=10)).learn_episode(*examples((2, 3)), observer=recorder)
-    assert sum(p.event == "epoch-ended" for p in recorder.told) == 4  # of three steps each
+    assert sum(p.event == "epoch-ended" for p in recorder.reported) == 4  # of three steps each
 
 
 def test_an_observer_that_fails_leaves_the_learner_at_the_end_of_the_last_phase() -> None:
     learner, undisturbed = trained(mlp()), trained(mlp())
     now = examples((6, 7), seed=6)
 
-    def fail(told: Progress) -> None:
-        if told.event == "epoch-ended" and told.phase == 2:
+    def fail(reported: Progress) -> None:
+        if reported.event == "epoch-ended" and reported.phase == 2:
             raise RuntimeError("the observer gave up")
 
     with pytest.raises(RuntimeError, match="gave up"):
@@ -429,8 +430,8 @@ def test_cancelling_at_any_step_leaves_the_last_phases_end_and_resuming_goes_on_
     at_phase: list[Learner] = []
     undisturbed = copy.deepcopy(base)
 
-    def remember(told: Progress) -> None:
-        if told.event in ("episode-started", "phase-ended"):
+    def remember(reported: Progress) -> None:
+        if reported.event in ("episode-started", "phase-ended"):
             at_phase.append(copy.deepcopy(undisturbed))
 
     undisturbed.learn_episode(x, y, observer=remember)
@@ -504,8 +505,8 @@ def test_predictions_during_an_episode_are_those_of_before() -> None:
     before = learner.predict(x, top=3, memories=3)
     seen: list[Any] = []
 
-    def ask(told: Progress) -> None:
-        if told.event != "episode-learned":
+    def ask(reported: Progress) -> None:
+        if reported.event != "episode-learned":
             seen.append(learner.predict(x, top=3, memories=3))
 
     learner.learn_episode(*examples((4, 0), seed=6), observer=ask)

@@ -13,7 +13,7 @@ from torch import Tensor
 from sharp_engine.memory.long_term import ClassMemory, LongTermMemory, remember
 from sharp_engine.memory.packing import pack, unpack
 from sharp_engine.memory.short_term import Replay, ShortTermMemory, StoredClass
-from tests.engine.made import IMAGE, convnet, linear, mlp, trained
+from tests.engine.fixtures import IMAGE, convnet, linear, mlp, trained
 
 # ---- packing ----------------------------------------------------------------------------------------------------
 

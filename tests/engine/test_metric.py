@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from sharp_engine.prediction.metric import (
     fit_whitening,
     whitened_means,
 )
-from tests.engine.made import DEVICES
+from tests.engine.fixtures import DEVICES
 
 CONFIG = MetricConfig(enabled=True, shrinkage=1.0)
 FLOOR = 0.3
@@ -196,9 +197,11 @@ def test_distances_are_in_the_order_of_scores_and_about_one_for_an_example_of_th
     metric = Metric.of(whitened_means(memory, whitening), FLOOR, 1.0)
     at = metric.coordinates(whitening(phi))
     scores = metric.scores(at.z)
-    distances = metric.distances(at.z, scores)
+    strange = metric.strangeness(at.z)
+    distances = metric.distances(strange, scores)
+    assert np.array_equal(distances.numpy(), metric.distances(strange.numpy(), scores.numpy()))
     assert torch.equal(distances.argmin(1), scores.argmax(1))
     assert 0.0 < float(distances.amin())
     assert 0.7 < float(distances.amin(1).mean()) < 1.5 or not alike
-    lifted = metric.distances(at.z, scores + torch.tensor([100.0, 101.0, 3000.0]))
+    lifted = metric.distances(strange, scores + torch.tensor([100.0, 101.0, 3000.0]))
     assert bool((lifted > 0).all()) and bool((lifted[:, 2] < lifted[:, :2].amin(1)).all())

@@ -22,7 +22,7 @@ from sharp_engine.checks import (
     run_all,
 )
 from sharp_engine.labels import Label
-from tests.engine.made import DEVICES, IMAGE, VECTOR, CancelAfter, change, examples, metric, pictures, trained
+from tests.engine.fixtures import DEVICES, IMAGE, VECTOR, CancelAfter, change, examples, metric, pictures, trained
 from tests.engine.watched import learn_watched
 
 QUIET = {"phases": 1, "rest_after": 1}

@@ -50,7 +50,7 @@ from sharp_engine.prediction import vote as predictor
 from sharp_engine.prediction.corrections import Corrections, fit_corrections
 from sharp_engine.training import episode
 from sharp_engine.training.knowledge import Knowledge, MetricLearner
-from tests.engine.made import IMAGE, VECTOR, CancelAfter, change, convnet, examples, metric, mlp, trained
+from tests.engine.fixtures import IMAGE, VECTOR, CancelAfter, change, convnet, examples, metric, mlp, trained
 from tests.engine.test_reference import run_both
 from tests.engine.watched import Check, learn_watched
 

@@ -23,7 +23,7 @@ from sharp_engine.prediction import novelty
 from sharp_engine.prediction.matcher import Matcher
 from sharp_engine.prediction.vote import VotePredictor
 from tests.engine.digits import digits
-from tests.engine.made import DEVICES, IMAGE, change, convnet, examples, mlp, trained
+from tests.engine.fixtures import DEVICES, IMAGE, change, convnet, examples, mlp, trained
 
 # ---- plain loops ------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from sharp_engine.checks import check_same, copy_of
 from sharp_engine.memory.semantic import empty_semantic_memory
 from sharp_engine.prediction.metric import Metric, fit_whitening, whitened_means
 from sharp_engine.prediction.quality import measure
-from tests.engine.made import examples, metric, mlp, trained
+from tests.engine.fixtures import examples, metric, mlp, trained
 from tests.engine.test_snapshot import forged, replaced
 
 NOISY = {"phases": 1, "rest_after": 1, "representatives": 12}

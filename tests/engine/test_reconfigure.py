@@ -3,7 +3,7 @@
 import pytest
 
 from sharp_engine import ConfigError, Learner
-from tests.engine.made import mlp
+from tests.engine.fixtures import mlp
 
 
 def test_settings_of_stream_and_training_may_change() -> None:

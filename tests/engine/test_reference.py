@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sharp_engine import Learner, LearnerConfig
-from tests.engine.made import IMAGE, VECTOR, conv, convnet, examples, linear, mlp
+from tests.engine.fixtures import IMAGE, VECTOR, conv, convnet, examples, linear, mlp
 from tests.engine.reference import Reference, contrastive_loss
 
 SEQUENCE = ((0, 1), (2, 3), (4, 5), (6, 0), (7, 8))

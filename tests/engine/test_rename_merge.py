@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sharp_engine import Cancelled, EpisodeStateError, LabelError, Learner, LearnerConfig, UnknownClassError
 from sharp_engine.checks import check_budgets, check_masks, check_order, check_resume, check_same, check_taught, copy_of
 from sharp_engine.labels import Label
-from tests.engine.made import IMAGE, VECTOR, CancelAfter, examples, metric, mlp, pictures, trained
+from tests.engine.fixtures import IMAGE, VECTOR, CancelAfter, examples, metric, mlp, pictures, trained
 
 QUIET = {"phases": 1, "rest_after": 1}
 KINDS = pytest.mark.parametrize(

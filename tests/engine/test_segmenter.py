@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sharp_engine import Cancelled, Learner, Segmenter, StreamConfig
 from sharp_engine.checks import check_same
-from tests.engine.made import CancelAfter, examples, mlp
+from tests.engine.fixtures import CancelAfter, examples, mlp
 
 INPUTS = 5
 CONFIG = StreamConfig(boundaries="automatic", window=32, min_examples=64, max_examples=2000)
@@ -222,7 +222,7 @@ def two_episodes() -> tuple[Tensor, list[int]]:
 
 @pytest.mark.parametrize("batch", [1, 7, 160])
 def test_a_learner_learns_each_episode_as_soon_as_it_is_found(batch: int) -> None:
-    learner, told = (
+    learner, reported = (
         finder(),
         Learner(mlp(phases=1, boundaries="automatic", window=16, min_examples=32, max_examples=200)),
     )
@@ -235,9 +235,9 @@ def test_a_learner_learns_each_episode_as_soon_as_it_is_found(batch: int) -> Non
     assert set(learner.inspect().classes) == {0, 1}
     report = learner.end_episode()
     assert (report.examples, set(report.classes)) == (80, {2, 3})
-    told.learn_episode(x[:80], y[:80])
-    told.learn_episode(x[80:], y[80:])
-    for one, other in zip(learner.network.layers, told.network.layers, strict=True):
+    reported.learn_episode(x[:80], y[:80])
+    reported.learn_episode(x[80:], y[80:])
+    for one, other in zip(learner.network.layers, reported.network.layers, strict=True):
         assert torch.equal(one.weight, other.weight)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sharp_engine.memory.semantic import SemanticMemory, empty_semantic_memory
-from tests.engine.made import DEVICES
+from tests.engine.fixtures import DEVICES
 
 D = 5
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from sharp_engine import Cancelled, ConfigError, Learner, LearnerConfig, Progress, ShardingError, TrainingConfig
 from sharp_engine.checks import InvariantError, check_same
 from tests.engine.fingerprint import PAPER, tiny
-from tests.engine.made import IMAGE, VECTOR, CancelAfter, change, convnet, examples, metric, mlp, trained
+from tests.engine.fixtures import IMAGE, VECTOR, CancelAfter, change, convnet, examples, metric, mlp, trained
 from tests.engine.processes import Team
 
 KINDS = {"vectors": (mlp(), VECTOR), "images": (convnet(), IMAGE), "metric": (metric(), VECTOR)}

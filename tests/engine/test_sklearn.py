@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sharp_engine import Learner, LearnerConfig, NoPositivePairError
 from sharp_engine.config import to_dict
 from sharp_engine.sklearn import SharpClassifier
-from tests.engine.made import examples
+from tests.engine.fixtures import examples
 
 LAYERS = [{"kind": "linear", "units": 60}] * 3
 SMALL = {

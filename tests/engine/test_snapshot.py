@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import stat
@@ -29,7 +30,7 @@ from sharp_engine import (
 )
 from sharp_engine.checks import check_same
 from sharp_engine.memory import short_term as stm
-from tests.engine.made import DEVICES, IMAGE, VECTOR, CancelAfter, change, convnet, examples, mlp, trained
+from tests.engine.fixtures import DEVICES, IMAGE, VECTOR, CancelAfter, change, convnet, examples, mlp, trained
 
 # ---- there and back ---------------------------------------------------------------------------------------------
 
@@ -151,6 +152,20 @@ def test_a_snapshot_is_a_safetensors_file_with_a_readable_description(tmp_path: 
     described = json.loads(metadata["learner"])
     assert described["episodes"] == 3 and described["input_shape"] == [6]
     assert {"network.0.weight", "network.2.ranks", "stm.0.codes", "ltm.5.vectors", "random"} <= names
+
+
+def test_saving_gives_the_sha256_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "learner"
+    assert of_images().save(path) == hashlib.sha256(path.read_bytes()).digest()
+
+
+def test_a_file_that_was_compared_already_is_loaded_the_same_without_hashing_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, path = between_episodes(), tmp_path / "learner"
+    learner.save(path)
+    monkeypatch.setattr(snapshot, "digest", None)
+    check_same(learner, Learner.load(path, verified=True))
 
 
 def test_the_time_spent_on_an_episode_is_kept(tmp_path: Path) -> None:

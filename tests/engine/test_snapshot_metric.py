@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from sharp_engine import Cancelled, Learner, SnapshotError
 from sharp_engine.checks import check_same
-from tests.engine.made import DEVICES, IMAGE, VECTOR, CancelAfter, examples, metric, pictures, trained
+from tests.engine.fixtures import DEVICES, IMAGE, VECTOR, CancelAfter, examples, metric, pictures, trained
 from tests.engine.test_snapshot import GARBAGE, Description, Tensors, forged, places, replaced
 
 # ---- there and back ---------------------------------------------------------------------------------------------

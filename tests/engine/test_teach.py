@@ -25,7 +25,7 @@ from sharp_engine import (
 from sharp_engine.checks import check_same, check_taught, copy_of
 from sharp_engine.prediction import calibration
 from sharp_engine.prediction.metric import Whitening, fit_whitening
-from tests.engine.made import (
+from tests.engine.fixtures import (
     DEVICES,
     IMAGE,
     VECTOR,
@@ -283,17 +283,17 @@ def test_the_metric_is_ready_before_the_first_phase_and_answers_right_already(
     config: LearnerConfig, shape: tuple[int, ...]
 ) -> None:
     learner = trained(config, ((0, 1),), shape, each=30)
-    told: list[str] = []
+    reported: list[str] = []
     accuracy: dict[str, float] = {}
 
     def watch(progress: Progress) -> None:
-        told.append(progress.event)
+        reported.append(progress.event)
         if progress.event in ("episode-started", "metric-ready", "phase-ended"):
             accuracy[progress.event] = right(learner, range(4), shape)
 
     learner.learn_episode(*examples((2, 3), shape, each=30, seed=2), observer=watch)
-    assert told.index("metric-ready") < told.index("phase-started")
-    assert told.count("metric-ready") == 1
+    assert reported.index("metric-ready") < reported.index("phase-started")
+    assert reported.count("metric-ready") == 1
     assert accuracy["episode-started"] <= 0.5 < 0.75 <= accuracy["metric-ready"]
     assert accuracy["phase-ended"] == accuracy["metric-ready"]
 
@@ -359,7 +359,7 @@ def test_a_network_that_adds_nothing_rests_and_learns_again_when_it_is_woken(mon
     network = learner.network.copy()
     recorder = Recorder()
     assert learner.learn_episode(*examples((4, 5), each=60, seed=2), observer=recorder).losses == ()
-    assert [told.event for told in recorder.told] == ["episode-started", "metric-ready", "episode-learned"]
+    assert [reported.event for reported in recorder.reported] == ["episode-started", "metric-ready", "episode-learned"]
     assert all(torch.equal(a.weight, b.weight) for a, b in zip(network.layers, learner.network.layers, strict=True))
     assert right(learner, range(6)) >= 0.75
     learner.wake_network()

@@ -17,7 +17,7 @@ from sharp_engine.checks import (
     check_nothing_forgotten,
     check_path_property,
 )
-from tests.engine.made import examples
+from tests.engine.fixtures import examples
 
 Check = Callable[..., None]
 

@@ -32,7 +32,7 @@ class Opened:
     """By learner: labels and distances for the same questions; None: nothing serves."""
     durable: dict[str, int] = field(default_factory=dict)
     """Acknowledged numbers by stream."""
-    damages: list[str] = field(default_factory=list)
+    corruption_events: list[str] = field(default_factory=list)
     counted: float = 0.0
 
 
@@ -59,9 +59,9 @@ async def _opened(path: Path, questions: np.ndarray[Any, Any]) -> Opened:
             if predictor is None:
                 found.answers[served.name] = None
             else:
-                told = predictor.predict(torch.from_numpy(questions), 1, 0, False)
-                found.answers[served.name] = list(told.labels), told.distance.tobytes()
-        found.damages = [event.detail for event in await context.storage.corruption_events()]
+                answer = predictor.predict(torch.from_numpy(questions), 1, 0, False)
+                found.answers[served.name] = list(answer.labels), answer.distance.tobytes()
+        found.corruption_events = [event.detail for event in await context.storage.corruption_events()]
         found.counted = context.metrics.corruption_events._value.get()
         found.durable = _streams(folder.journal)
     finally:

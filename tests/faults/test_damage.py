@@ -1,4 +1,4 @@
-"""Damage on disk: the newest valid version serves, what was dropped is told, and no answer comes from damaged weights.
+"""Damage on disk: the newest valid version serves, what was dropped is said, and no answer comes from damaged weights.
 
 A real server made the folder and was killed over it. Most damage is then opened in this process, hundreds of times.
 """
@@ -43,7 +43,7 @@ def truth(killed: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
     """What is there without damage."""
     found = opened(copied(killed, tmp_path_factory.mktemp("truth") / "data"), QUESTIONS)
     assert found.versions == {"two": 2, "one": 1} and found.durable["open"] == 6
-    assert not found.damages
+    assert not found.corruption_events
     return found
 
 
@@ -95,7 +95,8 @@ def test_a_newest_snapshot_damaged_anywhere_gives_way_to_the_one_before(
         before = before or found.answers["two"]
         assert before is not None and before != truth.answers["two"]
         assert found.answers == {"two": before, "one": truth.answers["one"]}, what
-        assert len(found.damages) == found.counted == 1 and "version 2 is damaged" in found.damages[0], what
+        assert len(found.corruption_events) == found.counted == 1, what
+        assert "version 2 is damaged" in found.corruption_events[0], what
         assert found.durable == truth.durable, what
 
 
@@ -108,8 +109,8 @@ def test_a_damaged_log_loses_no_version_and_what_it_lost_is_told(killed: Path, t
         found = opened(data, QUESTIONS)
         assert (found.versions, found.answers) == (truth.versions, truth.answers), what
         lost = found.durable != truth.durable
-        assert lost == bool(found.damages) == bool(found.counted), what
-        assert lost and "dropped" in found.damages[0] and found.durable.get("open", 0) < 6, what
+        assert lost == bool(found.corruption_events) == bool(found.counted), what
+        assert lost and "dropped" in found.corruption_events[0] and found.durable.get("open", 0) < 6, what
 
 
 def test_a_damaged_journal_is_begun_anew_and_no_version_is_lost(killed: Path, truth: Opened, tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_a_damaged_journal_is_begun_anew_and_no_version_is_lost(killed: Path, tr
         for name, answers in found.answers.items():
             assert answers is None or answers == truth.answers[name], what
         whole = found.answers == truth.answers and found.durable == truth.durable
-        assert whole or (found.damages and found.counted), what
+        assert whole or (found.corruption_events and found.counted), what
         if what.startswith("bit"):
             assert found.answers == truth.answers, what
 
@@ -183,10 +184,10 @@ def test_a_real_server_on_damaged_files_serves_the_newest_sound_version_and_says
     damaged(tmp_path / "one" / "data" / "journal.db-wal", lambda content: content.__setitem__(99, content[99] ^ 8))
     server = serve("one")
     x, y = blobs("ab")
-    told: Any = server.predict("two", x[:6])
-    assert (told.model_version, told.episodes_learned, answered(told)) == (3, 1, y[:6])
-    told = " | ".join(damage.detail for damage in server.status().corruption_events)
-    assert "version 2 is damaged" in told and "dropped" in told
+    answer: Any = server.predict("two", x[:6])
+    assert (answer.model_version, answer.episodes_learned, answered(answer)) == (3, 1, y[:6])
+    details = " | ".join(damage.detail for damage in server.status().corruption_events)
+    assert "version 2 is damaged" in details and "dropped" in details
     log = server.log.read_text()
     assert "version 2 is damaged" in log and "Traceback" not in log
     assert server.learner("two").status.damaged_snapshots == 1

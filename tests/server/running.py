@@ -243,7 +243,7 @@ def hash_of(label: object) -> int:
 
 
 class Failure:
-    """What a failed call told."""
+    """What a failed call says."""
 
     def __init__(self, error: grpc.RpcError) -> None:
         self.code: grpc.StatusCode = error.code()
@@ -274,8 +274,8 @@ def refused(reason: str) -> Iterator[list[Failure]]:
     except grpc.RpcError as error:
         found.append(Failure(error))
         assert found[0].reason == reason, (found[0].code, found[0].reason, found[0].message)
-        told = found[0].message + str(found[0].metadata)
-        assert not any(word in told for word in ("Traceback", ".py", "/tmp", "/work"))
+        said = found[0].message + str(found[0].metadata)
+        assert not any(word in said for word in ("Traceback", ".py", "/tmp", "/work"))
         return
     raise AssertionError(f"nothing failed, expected {reason}")
 

@@ -24,7 +24,7 @@ class EpisodeClosed(Answer, message=episode_pb2.EpisodeClosed):
     """Sequence number of the batch with its first example."""
     last_sequence: int = 0
     """Sequence number of the batch with its last example, or of the mark that ended it."""
-    examples_of_last_batch: int = 0
+    last_batch_examples: int = 0
     """How many examples of the last batch belong to it, where a cut fell inside that batch. 0: all."""
     examples: int = 0
     """Examples it holds."""

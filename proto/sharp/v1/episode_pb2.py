@@ -29,7 +29,7 @@ from sharp.v1 import quality_pb2 as sharp_dot_v1_dot_quality__pb2
 from sharp.v1 import statistics_pb2 as sharp_dot_v1_dot_statistics__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16sharp/v1/episode.proto\x12\x08sharp.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14sharp/v1/label.proto\x1a\x16sharp/v1/quality.proto\x1a\x19sharp/v1/statistics.proto\"\xdb\x02\n\x0c\x45pisodeEvent\x12\x0f\n\x07\x65pisode\x18\x01 \x01(\x04\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x06\x63losed\x18\x03 \x01(\x0b\x32\x17.sharp.v1.EpisodeClosedH\x00\x12+\n\x07started\x18\x04 \x01(\x0b\x32\x18.sharp.v1.EpisodeStartedH\x00\x12&\n\x08progress\x18\x05 \x01(\x0b\x32\x12.sharp.v1.ProgressH\x00\x12+\n\x07learned\x18\x06 \x01(\x0b\x32\x18.sharp.v1.EpisodeLearnedH\x00\x12)\n\x06parked\x18\x07 \x01(\x0b\x32\x17.sharp.v1.EpisodeParkedH\x00\x12/\n\tdiscarded\x18\x08 \x01(\x0b\x32\x1a.sharp.v1.EpisodeDiscardedH\x00\x42\x07\n\x05\x65vent\"\xc0\x01\n\rEpisodeClosed\x12%\n\tclosed_by\x18\x01 \x01(\x0e\x32\x12.sharp.v1.ClosedBy\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\x12\x15\n\rlast_sequence\x18\x03 \x01(\x04\x12\x1e\n\x16\x65xamples_of_last_batch\x18\x04 \x01(\r\x12\x10\n\x08\x65xamples\x18\x05 \x01(\x04\x12\x0f\n\x07\x63lasses\x18\x06 \x01(\r\x12\x16\n\x0e\x65pisodes_ahead\x18\x07 \x01(\r\"d\n\x0e\x45pisodeStarted\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\x10\n\x08\x61ttempts\x18\x02 \x01(\r\x12\r\n\x05phase\x18\x03 \x01(\r\x12\x0e\n\x06phases\x18\x04 \x01(\r\x12\x10\n\x08\x65xamples\x18\x05 \x01(\x04\"\xc1\x01\n\x08Progress\x12\r\n\x05phase\x18\x01 \x01(\r\x12\x0e\n\x06phases\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x0e\n\x06\x65pochs\x18\x04 \x01(\r\x12\x11\n\x04loss\x18\x05 \x01(\x02H\x00\x88\x01\x01\x12\x1b\n\x13\x65xamples_per_second\x18\x06 \x01(\x02\x12,\n\ttime_left\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x66raction\x18\x08 \x01(\x02\x42\x07\n\x05_loss\"r\n\x0e\x45pisodeLearned\x12\x15\n\rmodel_version\x18\x01 \x01(\x04\x12/\n\nstatistics\x18\x02 \x01(\x0b\x32\x1b.sharp.v1.EpisodeStatistics\x12\x18\n\x10\x65pisodes_learned\x18\x03 \x01(\x04\"\xc8\x03\n\x11\x45pisodeStatistics\x12\x10\n\x08\x65xamples\x18\x01 \x01(\x04\x12!\n\x07\x63lasses\x18\x02 \x01(\x0b\x32\x10.sharp.v1.Labels\x12%\n\x0bnew_classes\x18\x03 \x01(\x0b\x32\x10.sharp.v1.Labels\x12\x14\n\x0cphase_losses\x18\x04 \x03(\x02\x12\x30\n\rtraining_time\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1b\n\x13\x65xamples_per_second\x18\x06 \x01(\x02\x12)\n\x06layers\x18\x07 \x03(\x0b\x32\x19.sharp.v1.LayerStatistics\x12,\n\x08memories\x18\x08 \x01(\x0b\x32\x1a.sharp.v1.MemoryStatistics\x12=\n\trecruited\x18\t \x03(\x0b\x32*.sharp.v1.EpisodeStatistics.RecruitedEntry\x12(\n\x07quality\x18\n \x01(\x0b\x32\x17.sharp.v1.QualityReport\x1a\x30\n\x0eRecruitedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"W\n\rEpisodeParked\x12$\n\x06reason\x18\x01 \x01(\x0e\x32\x14.sharp.v1.ParkReason\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x03 \x01(\r\";\n\x10\x45pisodeDiscarded\x12\'\n\x06reason\x18\x01 \x01(\x0e\x32\x17.sharp.v1.DiscardReason*`\n\x08\x43losedBy\x12\x19\n\x15\x43LOSED_BY_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x43LOSED_BY_MARK\x10\x01\x12\x11\n\rCLOSED_BY_CUT\x10\x02\x12\x12\n\x0e\x43LOSED_BY_SIZE\x10\x03*\xe7\x01\n\nParkReason\x12\x1b\n\x17PARK_REASON_UNSPECIFIED\x10\x00\x12\x1f\n\x1bPARK_REASON_NON_FINITE_LOSS\x10\x01\x12\x1d\n\x19PARK_REASON_OUT_OF_MEMORY\x10\x02\x12 \n\x1cPARK_REASON_NO_POSITIVE_PAIR\x10\x03\x12\x1e\n\x1aPARK_REASON_SILENT_NETWORK\x10\x04\x12\x1c\n\x18PARK_REASON_TRAINER_DIED\x10\x05\x12\x1c\n\x18PARK_REASON_ENGINE_ERROR\x10\x06*\x8e\x01\n\rDiscardReason\x12\x1e\n\x1a\x44ISCARD_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44ISCARD_REASON_OPERATOR\x10\x01\x12\x1c\n\x18\x44ISCARD_REASON_FORGOTTEN\x10\x02\x12\"\n\x1e\x44ISCARD_REASON_LEARNER_DELETED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16sharp/v1/episode.proto\x12\x08sharp.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14sharp/v1/label.proto\x1a\x16sharp/v1/quality.proto\x1a\x19sharp/v1/statistics.proto\"\xdb\x02\n\x0c\x45pisodeEvent\x12\x0f\n\x07\x65pisode\x18\x01 \x01(\x04\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x06\x63losed\x18\x03 \x01(\x0b\x32\x17.sharp.v1.EpisodeClosedH\x00\x12+\n\x07started\x18\x04 \x01(\x0b\x32\x18.sharp.v1.EpisodeStartedH\x00\x12&\n\x08progress\x18\x05 \x01(\x0b\x32\x12.sharp.v1.ProgressH\x00\x12+\n\x07learned\x18\x06 \x01(\x0b\x32\x18.sharp.v1.EpisodeLearnedH\x00\x12)\n\x06parked\x18\x07 \x01(\x0b\x32\x17.sharp.v1.EpisodeParkedH\x00\x12/\n\tdiscarded\x18\x08 \x01(\x0b\x32\x1a.sharp.v1.EpisodeDiscardedH\x00\x42\x07\n\x05\x65vent\"\xbd\x01\n\rEpisodeClosed\x12%\n\tclosed_by\x18\x01 \x01(\x0e\x32\x12.sharp.v1.ClosedBy\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\x12\x15\n\rlast_sequence\x18\x03 \x01(\x04\x12\x1b\n\x13last_batch_examples\x18\x04 \x01(\r\x12\x10\n\x08\x65xamples\x18\x05 \x01(\x04\x12\x0f\n\x07\x63lasses\x18\x06 \x01(\r\x12\x16\n\x0e\x65pisodes_ahead\x18\x07 \x01(\r\"d\n\x0e\x45pisodeStarted\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\x10\n\x08\x61ttempts\x18\x02 \x01(\r\x12\r\n\x05phase\x18\x03 \x01(\r\x12\x0e\n\x06phases\x18\x04 \x01(\r\x12\x10\n\x08\x65xamples\x18\x05 \x01(\x04\"\xc1\x01\n\x08Progress\x12\r\n\x05phase\x18\x01 \x01(\r\x12\x0e\n\x06phases\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x0e\n\x06\x65pochs\x18\x04 \x01(\r\x12\x11\n\x04loss\x18\x05 \x01(\x02H\x00\x88\x01\x01\x12\x1b\n\x13\x65xamples_per_second\x18\x06 \x01(\x02\x12,\n\ttime_left\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x66raction\x18\x08 \x01(\x02\x42\x07\n\x05_loss\"r\n\x0e\x45pisodeLearned\x12\x15\n\rmodel_version\x18\x01 \x01(\x04\x12/\n\nstatistics\x18\x02 \x01(\x0b\x32\x1b.sharp.v1.EpisodeStatistics\x12\x18\n\x10\x65pisodes_learned\x18\x03 \x01(\x04\"\xc8\x03\n\x11\x45pisodeStatistics\x12\x10\n\x08\x65xamples\x18\x01 \x01(\x04\x12!\n\x07\x63lasses\x18\x02 \x01(\x0b\x32\x10.sharp.v1.Labels\x12%\n\x0bnew_classes\x18\x03 \x01(\x0b\x32\x10.sharp.v1.Labels\x12\x14\n\x0cphase_losses\x18\x04 \x03(\x02\x12\x30\n\rtraining_time\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1b\n\x13\x65xamples_per_second\x18\x06 \x01(\x02\x12)\n\x06layers\x18\x07 \x03(\x0b\x32\x19.sharp.v1.LayerStatistics\x12,\n\x08memories\x18\x08 \x01(\x0b\x32\x1a.sharp.v1.MemoryStatistics\x12=\n\trecruited\x18\t \x03(\x0b\x32*.sharp.v1.EpisodeStatistics.RecruitedEntry\x12(\n\x07quality\x18\n \x01(\x0b\x32\x17.sharp.v1.QualityReport\x1a\x30\n\x0eRecruitedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"W\n\rEpisodeParked\x12$\n\x06reason\x18\x01 \x01(\x0e\x32\x14.sharp.v1.ParkReason\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x03 \x01(\r\";\n\x10\x45pisodeDiscarded\x12\'\n\x06reason\x18\x01 \x01(\x0e\x32\x17.sharp.v1.DiscardReason*`\n\x08\x43losedBy\x12\x19\n\x15\x43LOSED_BY_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x43LOSED_BY_MARK\x10\x01\x12\x11\n\rCLOSED_BY_CUT\x10\x02\x12\x12\n\x0e\x43LOSED_BY_SIZE\x10\x03*\xe7\x01\n\nParkReason\x12\x1b\n\x17PARK_REASON_UNSPECIFIED\x10\x00\x12\x1f\n\x1bPARK_REASON_NON_FINITE_LOSS\x10\x01\x12\x1d\n\x19PARK_REASON_OUT_OF_MEMORY\x10\x02\x12 \n\x1cPARK_REASON_NO_POSITIVE_PAIR\x10\x03\x12\x1e\n\x1aPARK_REASON_SILENT_NETWORK\x10\x04\x12\x1c\n\x18PARK_REASON_TRAINER_DIED\x10\x05\x12\x1c\n\x18PARK_REASON_ENGINE_ERROR\x10\x06*\x8e\x01\n\rDiscardReason\x12\x1e\n\x1a\x44ISCARD_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44ISCARD_REASON_OPERATOR\x10\x01\x12\x1c\n\x18\x44ISCARD_REASON_FORGOTTEN\x10\x02\x12\"\n\x1e\x44ISCARD_REASON_LEARNER_DELETED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,28 +38,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_EPISODESTATISTICS_RECRUITEDENTRY']._loaded_options = None
   _globals['_EPISODESTATISTICS_RECRUITEDENTRY']._serialized_options = b'8\001'
-  _globals['_CLOSEDBY']._serialized_start=1742
-  _globals['_CLOSEDBY']._serialized_end=1838
-  _globals['_PARKREASON']._serialized_start=1841
-  _globals['_PARKREASON']._serialized_end=2072
-  _globals['_DISCARDREASON']._serialized_start=2075
-  _globals['_DISCARDREASON']._serialized_end=2217
+  _globals['_CLOSEDBY']._serialized_start=1739
+  _globals['_CLOSEDBY']._serialized_end=1835
+  _globals['_PARKREASON']._serialized_start=1838
+  _globals['_PARKREASON']._serialized_end=2069
+  _globals['_DISCARDREASON']._serialized_start=2072
+  _globals['_DISCARDREASON']._serialized_end=2214
   _globals['_EPISODEEVENT']._serialized_start=175
   _globals['_EPISODEEVENT']._serialized_end=522
   _globals['_EPISODECLOSED']._serialized_start=525
-  _globals['_EPISODECLOSED']._serialized_end=717
-  _globals['_EPISODESTARTED']._serialized_start=719
-  _globals['_EPISODESTARTED']._serialized_end=819
-  _globals['_PROGRESS']._serialized_start=822
-  _globals['_PROGRESS']._serialized_end=1015
-  _globals['_EPISODELEARNED']._serialized_start=1017
-  _globals['_EPISODELEARNED']._serialized_end=1131
-  _globals['_EPISODESTATISTICS']._serialized_start=1134
-  _globals['_EPISODESTATISTICS']._serialized_end=1590
-  _globals['_EPISODESTATISTICS_RECRUITEDENTRY']._serialized_start=1542
-  _globals['_EPISODESTATISTICS_RECRUITEDENTRY']._serialized_end=1590
-  _globals['_EPISODEPARKED']._serialized_start=1592
-  _globals['_EPISODEPARKED']._serialized_end=1679
-  _globals['_EPISODEDISCARDED']._serialized_start=1681
-  _globals['_EPISODEDISCARDED']._serialized_end=1740
+  _globals['_EPISODECLOSED']._serialized_end=714
+  _globals['_EPISODESTARTED']._serialized_start=716
+  _globals['_EPISODESTARTED']._serialized_end=816
+  _globals['_PROGRESS']._serialized_start=819
+  _globals['_PROGRESS']._serialized_end=1012
+  _globals['_EPISODELEARNED']._serialized_start=1014
+  _globals['_EPISODELEARNED']._serialized_end=1128
+  _globals['_EPISODESTATISTICS']._serialized_start=1131
+  _globals['_EPISODESTATISTICS']._serialized_end=1587
+  _globals['_EPISODESTATISTICS_RECRUITEDENTRY']._serialized_start=1539
+  _globals['_EPISODESTATISTICS_RECRUITEDENTRY']._serialized_end=1587
+  _globals['_EPISODEPARKED']._serialized_start=1589
+  _globals['_EPISODEPARKED']._serialized_end=1676
+  _globals['_EPISODEDISCARDED']._serialized_start=1678
+  _globals['_EPISODEDISCARDED']._serialized_end=1737
 # @@protoc_insertion_point(module_scope)

@@ -203,7 +203,7 @@ class EpisodeClosed(_message.Message):
     CLOSED_BY_FIELD_NUMBER: _builtins.int
     FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
     LAST_SEQUENCE_FIELD_NUMBER: _builtins.int
-    EXAMPLES_OF_LAST_BATCH_FIELD_NUMBER: _builtins.int
+    LAST_BATCH_EXAMPLES_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
     CLASSES_FIELD_NUMBER: _builtins.int
     EPISODES_AHEAD_FIELD_NUMBER: _builtins.int
@@ -213,7 +213,7 @@ class EpisodeClosed(_message.Message):
     """Sequence number of the batch that holds its first example."""
     last_sequence: _builtins.int
     """Sequence number of the batch that holds its last example, or of the EndEpisode mark that ended it."""
-    examples_of_last_batch: _builtins.int
+    last_batch_examples: _builtins.int
     """How many examples of the batch `last_sequence` belong to it, where a cut fell inside that batch; the next episode
     then starts in the same batch. 0: all.
     """
@@ -229,14 +229,14 @@ class EpisodeClosed(_message.Message):
         closed_by: Global___ClosedBy.ValueType = ...,
         first_sequence: _builtins.int = ...,
         last_sequence: _builtins.int = ...,
-        examples_of_last_batch: _builtins.int = ...,
+        last_batch_examples: _builtins.int = ...,
         examples: _builtins.int = ...,
         classes: _builtins.int = ...,
         episodes_ahead: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "closed_by", b"closed_by", "episodes_ahead", b"episodes_ahead", "examples", b"examples", "examples_of_last_batch", b"examples_of_last_batch", "first_sequence", b"first_sequence", "last_sequence", b"last_sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "closed_by", b"closed_by", "episodes_ahead", b"episodes_ahead", "examples", b"examples", "first_sequence", b"first_sequence", "last_batch_examples", b"last_batch_examples", "last_sequence", b"last_sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -89,7 +89,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return pb.CreateLearnerResponse(learner=learner_message(served, self._limits.unlearned_bytes))
 
     async def GetLearner(self, request: pb.GetLearnerRequest, context: Any) -> pb.GetLearnerResponse:  # noqa: N802
-        """Tell everything about one learner."""
+        """Describe one learner."""
         served = self._registry.get(request.name)
         return pb.GetLearnerResponse(learner=learner_message(served, self._limits.unlearned_bytes))
 
@@ -309,7 +309,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def GetServerStatus(  # noqa: N802
         self, request: admin_pb2.GetServerStatusRequest, context: Any
     ) -> admin_pb2.GetServerStatusResponse:
-        """Tell how the server is."""
+        """Describe the server."""
         return await self._server_status.message()
 
 

@@ -14,13 +14,13 @@ every time.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
 import os
 import ssl
 import stat
-import time
 from pathlib import Path
 
 import grpc
@@ -44,7 +44,7 @@ OPEN_SERVICES = ("grpc.health.v1.Health",)
 OPEN_METHODS = ("/inference.GRPCInferenceService/ServerLive", "/inference.GRPCInferenceService/ServerReady")
 """What needs no token: probes have none."""
 
-_SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_BETWEEN_LOOKS = 0.5
 
 
 def role_of(method: str) -> str | None:
@@ -62,7 +62,6 @@ class Tokens:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._looked = time.monotonic()
         self._stamp = _stamp(path)
         try:
             self._digests = read_tokens(path.read_text())
@@ -84,7 +83,6 @@ class Tokens:
 
     def roles(self, authorization: str | bytes | None) -> frozenset[str]:
         """The roles that a token gives; none: it is not one that counts."""
-        self._reload()
         text = authorization.encode() if isinstance(authorization, str) else authorization or b""
         scheme, _, token = text.partition(b" ")
         given = hashlib.sha256(token.strip()).digest()
@@ -94,11 +92,14 @@ class Tokens:
                 roles.add(known_role)
         return frozenset(roles) if scheme.lower() == b"bearer" else frozenset()
 
-    def _reload(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < _SECONDS_BETWEEN_LOOKS:
-            return
-        self._looked = now
+    async def watch(self) -> None:
+        """Look at the file now and then, in a thread, until cancelled: no call waits for a disk."""
+        while True:
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+            await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        """Read the file again if it has changed."""
         stamp = _stamp(self._path)
         if stamp == self._stamp:
             return

@@ -67,7 +67,7 @@ class PredictionService(prediction_pb2_grpc.PredictionServicer):
         if served.model.predictor is None:
             raise nothing_learned(served.model.version)
         inputs = request.inputs
-        examples = self._decoder.at_once(inputs, served.input_spec)
+        examples = self._decoder.decode_inline(inputs, served.input_spec)
         if examples is None:
             begun = asyncio.get_running_loop().time()
             examples = await self._decoder.examples(inputs, served.input_spec)

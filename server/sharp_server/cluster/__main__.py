@@ -16,13 +16,13 @@ from sharp_server.runtime import logs
 
 def main(arguments: list[str]) -> int:
     """Read the settings, as a server does, and coordinate until SIGTERM."""
-    words, flags = list(arguments), {}
-    while len(words) > 1 and words[0] == "--set" and "=" in words[1]:
-        name, _, value = words[1].partition("=")
+    remaining, flags = list(arguments), {}
+    while len(remaining) > 1 and remaining[0] == "--set" and "=" in remaining[1]:
+        name, _, value = remaining[1].partition("=")
         flags[name] = value
-        del words[:2]
-    if words:
-        sys.stderr.write(f"{__doc__}\nnot understood: {words[0]}\n")
+        del remaining[:2]
+    if remaining:
+        sys.stderr.write(f"{__doc__}\nnot understood: {remaining[0]}\n")
         return 2
     try:
         config = resolve_config(flags, os.environ, os.environ.get("SHARP_CONFIG")).config

@@ -1,4 +1,4 @@
-"""A coordinator with all that it uses: the board in the database, and health checks of the servers as its probe."""
+"""The composition root of a coordinator: the board in the database, and health checks of the servers as its probe."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import logging
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from sharp_server.cluster.board import Board, Server
 from sharp_server.cluster.coordinator import Coordinator
 from sharp_server.cluster.peers import Peers
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import StoreUnavailable
+from sharp_server.storage.board import Server
+from sharp_server.storage.postgres.board import PostgresBoard
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ _SECONDS_BETWEEN_TRIES = 1.0
 
 async def coordinate(config: ServerConfig) -> None:
     """Coordinate the servers on a store until cancelled; a database that is away is waited for."""
-    board, peers = Board(config.data.store), Peers(config.trust, config.cluster)
+    board, peers = PostgresBoard(config.data.store), Peers(config.trust, config.cluster)
     try:
         while True:
             try:

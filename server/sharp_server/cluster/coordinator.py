@@ -13,11 +13,9 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-import psycopg
-
-from sharp_server.cluster.board import Board, OwnedLearner, Server
-from sharp_server.cluster.placement import LearnerPlacement, place
+from sharp_server.cluster.placement import place
 from sharp_server.errors import StoreUnavailable
+from sharp_server.storage.board import Board, LearnerPlacement, OwnedLearner, Server
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +48,10 @@ class Coordinator:
             try:
                 if await self._board.lead(self._name, _SECONDS_OF_A_LEASE):
                     await self.step()
-            except (StoreUnavailable, psycopg.Error) as error:
+            except StoreUnavailable as error:
                 log.warning("the database is away, nothing is moved: %s", error)
+            except Exception:
+                log.exception("nothing could be moved")
             await asyncio.sleep(self._seconds)
 
     async def step(self) -> dict[str, LearnerPlacement]:

@@ -10,28 +10,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+
+from sharp_server.storage.board import Place
 
 log = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 """The database is asked about learners that nobody owns this often at most."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a learner is."""
-
-    id: int
-    """In the journal."""
-    uid: str
-    name: str
-    owner: str
-    """Name of the server that owns it, of this start of it; empty: nobody does."""
-    address: str
-    """Of the owner's gRPC port; empty: nobody is there."""
-    http: str
-    """Of its HTTP port; empty: it has none."""
 
 
 Read = Callable[[], Awaitable[Iterable[Place]]]

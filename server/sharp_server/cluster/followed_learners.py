@@ -2,7 +2,7 @@
 
 It reads and never writes. A version is fetched, its SHA-256 compared, loaded, and swapped in between two batches; what
 was taught beyond it is read from the journal in the owner's own order, so both answer alike as soon as both know as
-much. How much that is here, every answer tells (`examples_beyond_version`).
+much. Every answer says how much that is here (`examples_beyond_version`).
 
 Notifications are hints: what is looked at is always the journal, so one that is lost costs a second.
 """
@@ -16,13 +16,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sharp_server.cluster.board import Board, Standing
 from sharp_server.context import ClusterParts
-from sharp_server.learners.class_ordinals import ClassOrdinals
 from sharp_server.learners.served_learner import ServedLearner
 from sharp_server.learners.settings import teaching_refusal
 from sharp_server.prediction.model import Model
 from sharp_server.prediction.summary import Summary
+from sharp_server.storage.board import Standing
 from sharp_server.storage.records import Beyond, BeyondKey, LearnerRow
 from sharp_server.teaching.protocol import TeacherDiedError
 from sharp_server.teaching.remote import RemoteLearner
@@ -103,8 +102,8 @@ class _Follower:
 class FollowedLearners:
     """Belongs to the event loop; versions are fetched in the thread, loaded and taught by the teacher."""
 
-    def __init__(self, board: Board, parts: ClusterParts) -> None:
-        self._board, self._storage, self._files, self._readers = board, parts.storage, parts.files, parts.readers
+    def __init__(self, parts: ClusterParts) -> None:
+        self._board, self._storage, self._files, self._readers = parts.board, parts.storage, parts.files, parts.readers
         self._batcher, self._thread, self._bases = parts.batcher, parts.thread, parts.bases
         self._followers: dict[str, _Follower] = {}
         """By uid."""
@@ -183,8 +182,7 @@ class FollowedLearners:
         follower.unlearned_bytes = nbytes
         if row.input_shape:
             follower.served.fix_inputs(tuple(json.loads(row.input_shape)), row.label_kind)
-        follower.served.classes = ClassOrdinals(row.next_class)
-        follower.served.classes.load(await self._storage.classes(row.id))
+        follower.served.reload_classes(await self._storage.classes(row.id))
         episodes = follower.summary.episodes if follower.summary is not None else 0
         if teaching_refusal(follower.served.config, follower.served.input_shape, episodes) is None:
             await self._teach(follower, row)

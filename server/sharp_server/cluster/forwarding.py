@@ -21,10 +21,11 @@ from grpc_status import rpc_status  # type: ignore[import-untyped]
 
 from sharp.v1 import admin_pb2_grpc, learner_admin_pb2, learner_pb2, prediction_pb2, prediction_pb2_grpc
 from sharp_server.api.passing import PassedOnError, StreamKind, unreachable
-from sharp_server.cluster.directory import Directory, Place
+from sharp_server.cluster.directory import Directory
 from sharp_server.cluster.peers import Peers
 from sharp_server.errors import RpcError
 from sharp_server.learners.registry import Registry
+from sharp_server.storage.board import Place
 
 log = logging.getLogger(__name__)
 

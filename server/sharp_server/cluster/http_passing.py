@@ -16,12 +16,13 @@ import httpx
 from starlette.requests import ClientDisconnect
 
 from sharp_server.api.passing import unreachable
-from sharp_server.cluster.directory import Directory, Place
+from sharp_server.cluster.directory import Directory
 from sharp_server.cluster.forwarding import PASSED_ON_KEY
 from sharp_server.config.model import ClusterConfig, TrustConfig
 from sharp_server.errors import RpcError
 from sharp_server.http.errors import error_response
 from sharp_server.learners.registry import Registry
+from sharp_server.storage.board import Place
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -14,7 +14,6 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from sharp_server.cluster.board import Board, OwnedLearner, Server
 from sharp_server.cluster.cached_files import CachedFiles
 from sharp_server.cluster.directory import Directory
 from sharp_server.cluster.followed_learners import FollowedLearners
@@ -25,6 +24,7 @@ from sharp_server.cluster.peers import Peers
 from sharp_server.config.model import ServerConfig
 from sharp_server.context import ServerContext
 from sharp_server.errors import RpcError, StoreUnavailable
+from sharp_server.storage.board import OwnedLearner, Server
 from sharp_server.storage.data_folder import DataFolder
 
 log = logging.getLogger(__name__)
@@ -55,14 +55,14 @@ class ClusterMember:
 
     def __init__(self, config: ServerConfig, context: ServerContext, owner: str) -> None:
         self._config, self._owner = config, owner
-        self._board = Board(config.data.store)
         self._peers = Peers(config.trust, config.cluster)
-        self._directory = Directory(self._board.places)
         self._parts = parts = context.cluster_parts()
+        self._board = parts.board
+        self._directory = Directory(self._board.places)
         self.forwarder = Forwarder(parts.registry, parts.readers, self._directory, self._peers)
         self._client = make_client(config.trust, config.cluster)
         self._owned = OwnedLearners(parts)
-        self._followed = FollowedLearners(self._board, parts)
+        self._followed = FollowedLearners(parts)
         self._cached_files = CachedFiles(parts, self._owned, self._followed)
         self._server: Server | None = None
         self._follow: set[str] = set()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 
-from sharp_server.cluster.board import OwnedLearner, Server
 from sharp_server.context import ClusterParts
 from sharp_server.errors import RpcError
 from sharp_server.learners.served_learner import ServedLearner
+from sharp_server.storage.board import OwnedLearner, Server
 
 log = logging.getLogger(__name__)
 

@@ -9,18 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class LearnerPlacement:
-    """One learner, as it is or as it should be."""
-
-    uid: str
-    owner: str | None
-    """Node of the server that owns it; None: nobody."""
-    followers: tuple[str, ...] = ()
-    """Nodes of the servers that answer predictions of it besides the owner, sorted."""
+from sharp_server.storage.board import LearnerPlacement
 
 
 def place(

@@ -241,7 +241,7 @@ class TrainerConfig:
 
 @dataclass(frozen=True)
 class QualityConfig:
-    """What is told about how good versions are."""
+    """What is reported of how good versions are."""
 
     fall_points: float = setting(5.0, "A class that lost more points than this, and not by chance, is warned about.")
     versions: int = setting(100, "Newest versions per learner whose figures are kept.")

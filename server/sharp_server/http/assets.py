@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Callable
 from importlib import resources
 from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
+
+from sharp_server.http.guard import Handler
 
 _TYPES = {
     "html": "text/html; charset=utf-8",
@@ -46,15 +47,15 @@ def load_assets() -> dict[str, Asset]:
     return found
 
 
-def asset_routes() -> dict[str, Callable[[Request], Response]]:
+def asset_routes() -> dict[str, Handler]:
     """Answers by path."""
     return {path: _answer(asset) for path, asset in load_assets().items()}
 
 
-def _answer(asset: Asset) -> Callable[[Request], Response]:
+def _answer(asset: Asset) -> Handler:
     headers = {"ETag": asset.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
 
-    def answer(request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         if request.headers.get("if-none-match") == asset.etag:
             return Response(status_code=304, headers=headers)
         if "gzip" in request.headers.get("accept-encoding", ""):

@@ -61,13 +61,9 @@ class HttpGuard:
         kind = type("Route", (GuardedRoute,), {"guard": self, "role": role, "always": always, "streamed": streamed})
         return APIRouter(route_class=kind, responses=_ERRORS, tags=[tag])
 
-    def plain(self, answer: Callable[[Request], Response], path: str) -> Handler:
+    def plain(self, answer: Handler, path: str) -> Handler:
         """An answer for everybody, at any time, that reads no body."""
-
-        async def inner(request: Request) -> Response:
-            return answer(request)
-
-        return self.guarded(inner, None, True, path)
+        return self.guarded(answer, None, True, path)
 
     async def unrouted(self, request: Request, error: Exception) -> Response:
         """The answer where there is no route."""

@@ -1,4 +1,4 @@
-"""The port: uvicorn in the front's own event loop. It takes no signals, and stops when it is told to."""
+"""The port: uvicorn in the front's own event loop. It takes no signals, and stops when it is asked to."""
 
 from __future__ import annotations
 

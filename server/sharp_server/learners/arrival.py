@@ -26,13 +26,16 @@ async def receive(
     An empty `sha256` was not given, and is not compared. The caller deletes the file, whatever happens.
     """
     digest, size = hashlib.sha256(), 0
-    with await thread.run_in_thread(path.open, "wb") as file:
+    file = await thread.run_in_thread(path.open, "wb")
+    try:
         while (chunk := await chunks()) is not None:
             size += len(chunk)
             if size > size_bytes:
                 raise malformed("more bytes came than were announced")
             digest.update(chunk)
             await thread.run_in_thread(file.write, chunk)
+    finally:
+        await thread.run_in_thread(file.close)  # which writes what is left
     if size != size_bytes:
         raise malformed(f"{size} bytes came, {size_bytes} were announced")
     if sha256 and digest.digest() != sha256:

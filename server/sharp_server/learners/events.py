@@ -41,7 +41,7 @@ def closed(episode: EpisodeRow, ahead: int) -> pb.EpisodeEvent:
             closed_by=CLOSED_BY[episode.closed_by],
             first_sequence=episode.first_sequence,
             last_sequence=episode.last_sequence,
-            examples_of_last_batch=episode.last_batch_examples,
+            last_batch_examples=episode.last_batch_examples,
             examples=episode.examples,
             classes=len(episode.classes),
             episodes_ahead=ahead,

@@ -39,19 +39,33 @@ def recruits_later(config: LearnerConfig, layer: LayerSummary) -> bool:
     return not layer.pretrained and not config.metric.enabled
 
 
+class DiskGauges(Collector):
+    """Gauges of the data folder's disk; whoever reads them may have to wait for it."""
+
+    def __init__(self, free_bytes: Callable[[], int]) -> None:
+        self._free_bytes = free_bytes
+
+    def describe(self) -> list[Metric]:
+        """Nothing by name: a disk need not answer before somebody asks."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything as it is now."""
+        yield GaugeMetricFamily("sharp_disk_free_bytes", "Room on the data folder's disk.", self._free_bytes())
+
+
 class LearnerGauges(Collector):
-    """Gauges of the learners, the processes and the disk."""
+    """Gauges of the learners and the processes."""
 
     def __init__(
         self,
         learners: Registry,
         trainer_pid: Callable[[], int],
         teacher_pid: Callable[[], int],
-        free_bytes: Callable[[], int],
         classes: int,
     ) -> None:
         """`classes`: how many of a learner's classes, worst first, have an accuracy of their own."""
-        self._learners, self._free_bytes = learners, free_bytes
+        self._learners = learners
         self._pids = {"trainer": trainer_pid, "teacher": teacher_pid}
         self._classes = classes
 
@@ -109,7 +123,6 @@ class LearnerGauges(Collector):
             pid = find()
             memory.add_metric([name], memory_of(str(pid)) if pid else 0)
         yield memory
-        yield GaugeMetricFamily("sharp_disk_free_bytes", "Room on the data folder's disk.", self._free_bytes())
 
     def _quality(self) -> Iterator[Metric]:
         """How good the versions are that serve, and how sure their answers."""

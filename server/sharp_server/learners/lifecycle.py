@@ -6,6 +6,8 @@ import asyncio
 import json
 import logging
 import uuid
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from sharp.v1 import learner_pb2
 from sharp_engine.config import to_dict
@@ -14,7 +16,7 @@ from sharp_server.errors import RpcError
 from sharp_server.learners.names import learner_name
 from sharp_server.learners.registry import Registry
 from sharp_server.learners.served_learner import ServedLearner
-from sharp_server.learners.settings import check_backbone_works, differences, engine_config, label_kind
+from sharp_server.learners.settings import check_backbone_works, differences, engine_config, label_kind, names_files
 from sharp_server.prediction.batcher import Batcher
 from sharp_server.storage.data_folder import DataFolder
 from sharp_server.storage.interface import Storage
@@ -25,6 +27,9 @@ from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Lifecycle:
@@ -48,7 +53,7 @@ class Lifecycle:
     async def create(self, name: str, config: learner_pb2.LearnerConfig) -> ServedLearner:
         """Make a learner from its configuration."""
         learner_name(name, "name")
-        made = engine_config(config, self._config)
+        made = await _where_it_may_block(config, engine_config, config, self._config)
         if made.architecture.backbone is not None:  # nobody wants to hear of it when the first episode is learned
             await asyncio.to_thread(check_backbone_works, made.architecture)
         shape = made.architecture.input_shape
@@ -93,7 +98,8 @@ class Lifecycle:
                 served = self._registry.find(name)
                 if refusal.reason != "LEARNER_EXISTS" or served is None:
                     raise
-        different = differences(config, served.config, served.input_shape, self._config)
+        there = (served.config, served.input_shape)
+        different = await _where_it_may_block(config, differences, config, *there, self._config)
         if different:
             message = f"the learner {name!r} is there already, with other settings: {'; '.join(different)}"
             raise RpcError("LEARNER_EXISTS", message, learner=name)
@@ -114,3 +120,10 @@ class Lifecycle:
                 await self._storage.erase()
                 log.info("learner %s was deleted", served.name)
                 return unlearned, snapshots
+
+
+async def _where_it_may_block(
+    config: learner_pb2.LearnerConfig, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Read a configuration: in a thread if that looks for files, which most don't name."""
+    return await asyncio.to_thread(work, *args, **kwargs) if names_files(config) else work(*args, **kwargs)

@@ -127,7 +127,7 @@ class ClassRelabelling:
 
     async def _reload_classes(self, served: ServedLearner) -> None:
         """It did not come about: what the journal says counts."""
-        served.classes.reload(await self._storage.classes(served.id))
+        served.reload_classes(await self._storage.classes(served.id))
 
     async def _report(self, served: ServedLearner, old: Label, new: Label, changed: int) -> RelabelReport:
         newest = (await self._storage.older_names(served.id, json.dumps(new))).get(json.dumps(old), 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Protocol
 
 from sharp.v1 import episode_pb2, learner_pb2
@@ -55,7 +55,7 @@ class ServedLearner:
         self.given = learner_pb2.LearnerConfig.FromString(row.config)
         """The configuration as its creator wrote it."""
         self.config: LearnerConfig = from_dict(json.loads(row.settings))
-        self.classes = ClassOrdinals(row.next_class)
+        self._classes = ClassOrdinals(row.next_class)
         self.backlog = Backlog()
         self.ingested, self.trained, self.predicted = Rate(), Rate(), Rate()
         self.event_log = EventLog()
@@ -123,9 +123,18 @@ class ServedLearner:
         if not self._inputs_durable and not self.given.input_shape:
             self._input_shape, self._label_kind = None, self.row.label_kind
 
+    @property
+    def classes(self) -> ClassOrdinals:
+        """The classes met and not forgotten, by their numbers."""
+        return self._classes
+
     def labels_by_ordinal(self) -> dict[int, Label]:
-        """The classes met and not forgotten."""
-        return self.classes.by_ordinal()
+        """The same the other way round."""
+        return self._classes.by_ordinal()
+
+    def reload_classes(self, pairs: Iterable[tuple[int, str]]) -> None:
+        """Know the classes (ordinal, label as JSON) that the journal has, and those on their way there; no others."""
+        self._classes.reload(pairs)
 
     @property
     def segmentation_epoch(self) -> int:
@@ -136,12 +145,12 @@ class ServedLearner:
         """A class is about to leave the journal: batches after it bring a new one. Gives the ordinal it had."""
         self._segmentation_epoch += 1
         self.event_log.clear()
-        return self.classes.forget(label)
+        return self._classes.forget(label)
 
     def relabel_class(self, old: Label, new: Label, merge: bool) -> None:
         """A class is about to be renamed or merged in the journal: batches after it go by the new names."""
         self._segmentation_epoch += 1
-        self.classes.relabel(old, new, merge)
+        self._classes.relabel(old, new, merge)
 
     # ---- versions ---------------------------------------------------------------------------------------------------
 
@@ -250,7 +259,7 @@ class ServedLearner:
     @property
     def untouched(self) -> bool:
         """Whether nothing ever came of it, and nobody is about to change that."""
-        nothing_came = not self._inputs_durable and not self.backlog.bytes and not self.classes.by_ordinal()
+        nothing_came = not self._inputs_durable and not self.backlog.bytes and not self._classes.by_ordinal()
         return nothing_came and not (self._model.version or self._producers or self._changing or self._gone)
 
     # ---- changes ----------------------------------------------------------------------------------------------------

@@ -48,6 +48,11 @@ def stored_label_kind(config: bytes) -> str | None:
     return label_kind(learner_pb2.LearnerConfig.FromString(config))
 
 
+def names_files(config: learner_pb2.LearnerConfig) -> bool:
+    """Whether a configuration may name files, which are then looked for on the disk."""
+    return any(key in config.overrides for key in (*_FILES, "architecture.backbone"))
+
+
 def engine_config(config: learner_pb2.LearnerConfig, server: ServerConfig) -> engine.LearnerConfig:
     """The engine's config of a new learner, or CONFIG_INVALID."""
     name = config.preset or "default"

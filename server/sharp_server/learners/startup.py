@@ -111,7 +111,7 @@ class StartUp:
         await self._prepare_folder(row)
         served = ServedLearner(row)
         await self._files.know(served)
-        served.classes.load(await self._storage.classes(row.id))
+        served.reload_classes(await self._storage.classes(row.id))
         nbytes, open_examples = await self._storage.unlearned_totals(row.id)
         served.backlog.load(await self._storage.unlearned_episodes(row.id), nbytes, open_examples)
         if not served.backlog.waiting():  # what a crash left of an episode that is learned or undone

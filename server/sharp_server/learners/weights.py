@@ -58,7 +58,7 @@ class Weights:
             raise _invalid("header.sha256", "the SHA-256 of the file is required: 32 bytes")
         if not size_bytes:
             raise _invalid("header.size_bytes", "the size of the file is required")
-        known = self._known(sha256)
+        known = await asyncio.to_thread(self._known, sha256)
         if known is not None:
             return ImportedWeights(known, stored=False)
         kept = await self._thread.run_in_thread(self._kept_bytes)

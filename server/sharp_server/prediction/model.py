@@ -81,7 +81,7 @@ def load_file(path: Path, sha256: bytes, device: str) -> Learner:
     try:
         if sha256_of(path) != sha256:
             raise DamagedSnapshotError("the file does not have the checksum it was written with")
-        return Learner.load(path, device=device)
+        return Learner.load(path, device=device, verified=True)
     except FileNotFoundError:
         raise DamagedSnapshotError("the file is missing") from None
 

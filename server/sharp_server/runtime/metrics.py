@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
@@ -17,6 +18,8 @@ class Metrics:
         # They would be a series beside every series, to say when it began: with the process, all of them.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
+        self._blocking = CollectorRegistry()
+        """Of collectors that may wait for a disk."""
         self.requests = Counter("sharp_requests", "Calls by method and code.", ["method", "code"], registry=registry)
         self.queue_seconds = Histogram(
             "sharp_prediction_queue_seconds", "Time that predictions waited.", buckets=_SECONDS, registry=registry
@@ -44,13 +47,13 @@ class Metrics:
         )
         self.discarded = Counter("sharp_discarded_episodes", "Episodes given up.", registry=registry)
 
-    def watch(self, collector: Collector) -> None:
-        """Read gauges from somebody whenever someone asks."""
-        self.registry.register(collector)
+    def watch(self, collector: Collector, blocks: bool = False) -> None:
+        """Read gauges from somebody whenever someone asks: on the event loop, or in a thread if that `blocks`."""
+        (self._blocking if blocks else self.registry).register(collector)
 
-    def text(self) -> bytes:
+    async def text(self) -> bytes:
         """Everything, in Prometheus's own format."""
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + await asyncio.to_thread(generate_latest, self._blocking)
 
 
 def memory_of(process: str) -> int:

@@ -72,6 +72,10 @@ class DataFolder:
         """The file of a snapshot."""
         return self.of_learner(uid) / (name + SUFFIX)
 
+    def has_phase(self, stem: str) -> bool:
+        """Whether there is a file of a half-learned episode, by the beginning of its name."""
+        return next(self.work.glob(f"{stem}-*{SUFFIX}"), None) is not None
+
     def clear_work(self, uid: str) -> None:
         """Delete a learner's half-learned episodes."""
         for path in self.work.glob(f"*{uid}-*"):

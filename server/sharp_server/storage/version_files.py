@@ -202,7 +202,7 @@ class VersionFiles:
 
     async def fetch_phase(self, learner: OwnedLearner, episode: int, stem: str) -> None:
         """Fetch the newest finished phase of an episode, if there is none here; without it the episode starts over."""
-        if self._objects is None or next(self._folder.work.glob(f"{stem}-*{SUFFIX}"), None) is not None:
+        if self._objects is None or await self._thread.run_in_thread(self._folder.has_phase, stem):
             return
         rows = await self._storage.unlearned_episodes(learner.id)
         sha256 = next((row.phase_sha256 for row in rows if row.id == episode), b"")

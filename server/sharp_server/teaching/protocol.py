@@ -1,10 +1,10 @@
 """What the front and the teacher say to each other: one frozen dataclass per message, through one socket.
 
-    front → teacher   Begin, Teach, TeachAgain, Tell, Save, Forget
+    front → teacher   Begin, Teach, TeachAgain, GetKnown, Save, Forget
     teacher → front   Ready, then one answer to each, in their order: Begun, Lessons, Judged, Known, Saved, Done,
                       or Refused
 
-`TeacherDiedError` is what whoever waits for an answer is told when the socket breaks. Both ends are the same version of
+`TeacherDiedError` is what whoever waits for an answer gets when the socket breaks. Both ends are the same version of
 this file: the front starts the teacher.
 """
 
@@ -81,7 +81,7 @@ class TeachAgain:
 
 
 @dataclass(frozen=True)
-class Tell:
+class GetKnown:
     """Say what is known."""
 
     learner: int
@@ -104,7 +104,7 @@ class Forget:
     learner: int
 
 
-Request = Begin | Teach | TeachAgain | Tell | Save | Forget
+Request = Begin | Teach | TeachAgain | GetKnown | Save | Forget
 
 
 # ---- teacher → front ------------------------------------------------------------------------------------------------
@@ -160,6 +160,8 @@ class Saved:
     """Place of the last lesson that it holds."""
     summary: Summary
     quality: Quality | None
+    sha256: bytes
+    """Of the file."""
 
 
 @dataclass(frozen=True)

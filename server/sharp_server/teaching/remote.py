@@ -17,6 +17,7 @@ from sharp_server.teaching.protocol import (
     Begin,
     Begun,
     Forget,
+    GetKnown,
     Judged,
     Known,
     Lessons,
@@ -25,7 +26,6 @@ from sharp_server.teaching.protocol import (
     Taken,
     Teach,
     TeachAgain,
-    Tell,
 )
 
 
@@ -71,7 +71,7 @@ class RemoteLearner:
 
     async def known(self) -> Known:
         """What answers know now."""
-        answer = await self._teacher.ask(Tell(self._number), self._life)
+        answer = await self._teacher.ask(GetKnown(self._number), self._life)
         assert isinstance(answer, Known)
         return answer
 
@@ -114,5 +114,6 @@ class Bases:
                 raise
             learner = RemoteLearner(self._teacher)
             summary = await learner.begin(base, config, classes)
-        self._files.used(uid, name)
+        if self._files.remote:
+            await self._thread.run_in_thread(self._files.used, uid, name)
         return learner, summary

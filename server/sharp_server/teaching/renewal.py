@@ -76,9 +76,9 @@ class Renewal:
         """Teach arrivals from the journal, but for those that are left out; one by one under suspicion."""
         served, wrong = lane.served, dict[int, int]()
         items = [item for item in items if item.place not in lane.suspects.left_out]
-        at_once = 1 if lane.suspects.careful else max(1, len(items))
-        for first in range(0, len(items), at_once):
-            some = items[first : first + at_once]
+        per_request = 1 if lane.suspects.careful else max(1, len(items))
+        for first in range(0, len(items), per_request):
+            some = items[first : first + per_request]
             with accused(lane, [item.place for item in some]):
                 wrong |= await learner.teach_again(some, served.input_shape or (), served.labels_by_ordinal(), judged)
         return wrong

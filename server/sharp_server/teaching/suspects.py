@@ -1,7 +1,7 @@
 """Who may have killed the teacher: what it was at when it died, one arrival at a time once there is a suspicion.
 
-Whatever the teacher died of several times in a row is left out: a lesson that nobody was told is known is refused, and
-what is durable stays in the journal. Nothing is tried without end.
+Whatever the teacher died of several times in a row is left out: a lesson whose call is still open is refused, and what
+was acknowledged stays in the journal. Nothing is tried without end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 _DEATHS = 3
 """In a row, at the same thing."""
 _VERSION = -1
-"""Stands for the version itself: loading it, or telling what is known."""
+"""Stands for the version itself: loading it, or saying what is known."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 600.0
 
 
@@ -45,7 +45,7 @@ class Suspects:
             self._deaths.pop(place, None)
 
     def acquit_all(self) -> None:
-        """Everything up to now was taught, and what is known was told."""
+        """Everything up to now was taught, and the front has what is known."""
         self._deaths.clear()
         self.careful, self._pause = False, _FIRST_PAUSE
 

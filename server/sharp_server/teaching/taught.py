@@ -110,8 +110,8 @@ class TaughtLearner:
         if until < first:
             return None
         learner.reconfigure(without_paths(learner.config))
-        learner.save(path, pending=False)
-        return Saved(until, summarize(learner), quality_of(learner))
+        sha256 = learner.save(path, pending=False)
+        return Saved(until, summarize(learner), quality_of(learner), sha256)
 
     def _lessons_only(self) -> tuple[Learner, int]:
         return self._before_batches or (_frozen(self._learner), self._until)

@@ -14,6 +14,7 @@ from sharp_server.teaching.protocol import (
     Begun,
     Done,
     Forget,
+    GetKnown,
     Judged,
     Lessons,
     Request,
@@ -21,7 +22,6 @@ from sharp_server.teaching.protocol import (
     Taken,
     Teach,
     TeachAgain,
-    Tell,
 )
 from sharp_server.teaching.taught import TaughtLearner
 
@@ -48,7 +48,7 @@ class TaughtLearners:
             return self._teach_again(taught, request)
         if isinstance(request, Save):
             return taught.save(request.path, request.first) or Done()
-        assert isinstance(request, Tell)
+        assert isinstance(request, GetKnown)
         return taught.known()
 
     def _begin(self, request: Begin) -> Begun:

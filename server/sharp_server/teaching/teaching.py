@@ -414,7 +414,7 @@ class Teaching:
         return await self._thread.run_in_thread(model_of, learner, version, summary)
 
     async def _refuse_left_out(self, lane: Lane) -> None:
-        """Lessons that kill the teacher, and that nobody was told are known: they are gone."""
+        """Lessons that kill the teacher, and whose calls are still open: they are gone."""
         for waiting in [waiting for waiting in lane.queue if waiting.place in lane.suspects.left_out]:
             await self._storage.drop_lesson(lane.served.id, waiting.place)
             lane.suspects.left_out.discard(waiting.place)

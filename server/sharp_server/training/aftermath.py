@@ -21,7 +21,7 @@ from sharp_server.storage.interface import Storage
 from sharp_server.storage.version_files import VersionFiles
 from sharp_server.teaching.teaching import Teaching
 from sharp_server.training.protocol import Died, Failed, Learned, Outcome, Stopped, Yielded
-from sharp_server.training.publisher import Publisher
+from sharp_server.training.publisher import Content, Publisher
 from sharp_server.training.trainee import Trainee
 from sharp_server.training.turn import TrainingTurn
 
@@ -72,7 +72,7 @@ class Aftermath:
         quality = self._publisher.compared(trainee, outcome.quality, outcome.summary.labels)
         statistics = self._statistics(report, outcome.summary, quality)
         learned = await self._publisher.publish_trained(
-            trainee, turn.episode, turn.snapshot, outcome.summary, quality, statistics
+            trainee, turn.episode, turn.snapshot, Content(outcome.summary, quality, outcome.sha256), statistics
         )
         trainee.update_episode(learned)
         self._full_disks.pop(trainee, None)

@@ -23,7 +23,7 @@ from sharp_server.prediction.portable_config import without_paths
 from sharp_server.prediction.quality import quality_of
 from sharp_server.prediction.summary import summarize, summarize_layers
 from sharp_server.runtime import malloc
-from sharp_server.storage.data_folder import SUFFIX, sha256_of, sync_folder
+from sharp_server.storage.data_folder import SUFFIX, sync_folder
 from sharp_server.storage.interface import ExampleSource
 from sharp_server.training.helpers import Helpers
 from sharp_server.training.preparation import learn, prepare
@@ -143,8 +143,8 @@ class Trainer:
         finally:
             observer.say_started(0, learner.config.training.phases)  # also of an episode that was refused at once
         learner.reconfigure(without_paths(learner.config))
-        learner.save(job.out, pending=False)
-        return Learned(job.episode, report, summarize(learner), quality_of(learner))
+        sha256 = learner.save(job.out, pending=False)
+        return Learned(job.episode, report, summarize(learner), quality_of(learner), sha256)
 
     def _end_slice(self, job: Job, learner: Learner, progress: Progress, on_disk: bool) -> None:
         """At the end of a phase: leave the episode if asked to, unless it is nearly done or would lose the phase."""
@@ -175,7 +175,7 @@ class _Observer:
         self._last = 0.0
 
     def say_started(self, phases_done: int, phases: int) -> None:
-        """Tell the front, once, with which of how many phases the episode begins: none, if only the metric learns."""
+        """Report, once, with which of how many phases the episode begins: none, if only the metric learns."""
         if not self._started:
             self._started = True
             self._send(Started(self._job.episode, min(phases_done + 1, phases), phases))
@@ -231,8 +231,7 @@ def _keep(job: Job, learner: Learner, phase: int) -> tuple[Path, bytes] | None:
     """
     draft = job.work / f".{job.uid}-draft{SUFFIX}"
     try:
-        learner.save(draft, pending=False)
-        sha256 = sha256_of(draft)
+        sha256 = learner.save(draft, pending=False)
         kept = job.work / f"{job.stem}-{phase:04d}-{sha256.hex()}{SUFFIX}"
         draft.rename(kept)
         sync_folder(job.work)

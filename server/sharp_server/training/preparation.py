@@ -48,7 +48,7 @@ def _begun(job: Job, device: str) -> Learner:
         return Learner(job.config.with_options({"device": device}))
     if sha256_of(job.base.path) != job.base.sha256:
         raise engine.SnapshotError("the version to start from is damaged on disk")
-    return Learner.load(job.base.path, device=device)
+    return Learner.load(job.base.path, device=device, verified=True)
 
 
 def _resumed(job: Job, device: str) -> Learner | None:
@@ -57,7 +57,7 @@ def _resumed(job: Job, device: str) -> Learner | None:
         digest = path.name.removesuffix(SUFFIX).rsplit("-", 1)[-1]
         try:
             if sha256_of(path).hex() == digest:
-                learner = Learner.load(path, device=device)
+                learner = Learner.load(path, device=device, verified=True)
                 if learner.running is not None:
                     return learner
         except (engine.SharpError, OSError) as error:

@@ -150,6 +150,8 @@ class Learned:
     report: EpisodeReport
     summary: Summary
     quality: Quality | None
+    sha256: bytes
+    """Of its file."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from sharp_server.prediction.portable_config import without_paths
 from sharp_server.prediction.quality import MeasuredVersion, QualityReport, compare, quality_of, to_json
 from sharp_server.prediction.summary import Summary, summarize
 from sharp_server.runtime.threads import BackgroundThread
-from sharp_server.storage.data_folder import new_name, sha256_of
+from sharp_server.storage.data_folder import new_name
 from sharp_server.storage.interface import Storage
 from sharp_server.storage.records import EpisodeRow, NewSnapshot, NewVersion, Published
 from sharp_server.storage.version_files import VersionFiles
@@ -47,19 +47,21 @@ GiveUp = Callable[[], bool]
 """Asked while an object store can't be reached: whether to wait for it no longer."""
 
 
-def _at_once() -> bool:
+def _never_wait() -> bool:
     return True
 
 
 @dataclass(frozen=True)
-class _Content:
+class Content:
     """What is in the file of a version."""
 
     summary: Summary
     quality: QualityReport
+    sha256: bytes
+    """Of the file, as whoever wrote it meant it to be."""
 
 
-Prepare = Callable[[Path], Awaitable[_Content | None]]
+Prepare = Callable[[Path], Awaitable[Content | None]]
 """Puts the file of a version in its place, or finds it there; none: there is nothing to be put there."""
 
 
@@ -67,7 +69,7 @@ Prepare = Callable[[Path], Awaitable[_Content | None]]
 class _Prepared:
     """A version whose file is in its place."""
 
-    content: _Content
+    content: Content
     version: NewVersion
     recorded: bool = False
     """Whether the journal has it: the file stays from then on."""
@@ -92,15 +94,14 @@ class Publisher:
         trainee: Trainee,
         episode: EpisodeRow,
         name: str,
-        summary: Summary,
-        quality: QualityReport,
+        content: Content,
         statistics: bytes,
     ) -> EpisodeRow:
         """Serve what the trainer made of an episode, and left as the file of that name; gives the learned episode."""
         version = trainee.model.version + 1
 
-        async def found(path: Path) -> _Content:
-            return _Content(summary, quality)
+        async def found(path: Path) -> Content:
+            return content
 
         async def record(new: NewVersion) -> Published:
             learned = replace(new, episode=episode.number, lessons=episode.place)
@@ -114,7 +115,7 @@ class Publisher:
             episode,
             state="learned",
             version=version,
-            episodes_learned=summary.episodes,
+            episodes_learned=content.summary.episodes,
             statistics=statistics,
             finished_at=time.time(),
         )
@@ -130,13 +131,13 @@ class Publisher:
         version, until = trainee.model.version + 1, 0
         name = new_name(version)
 
-        async def save(path: Path) -> _Content | None:
+        async def save(path: Path) -> Content | None:
             nonlocal until
             saved = await self._teaching.save(trainee, path)
             if saved is None:
                 return None
             until = saved.until
-            return _Content(saved.summary, self.compared(trainee, saved.quality, saved.summary.labels))
+            return Content(saved.summary, self.compared(trainee, saved.quality, saved.summary.labels), saved.sha256)
 
         async with self._file(trainee, name, "taught", version, save) as prepared:
             if prepared is None:
@@ -159,19 +160,25 @@ class Publisher:
         return compare(now, known, self._config.quality.fall_points)
 
     def _save(self, trainee: Trainee, learner: Learner) -> Prepare:
-        def save(path: Path) -> _Content:
+        def save(path: Path) -> Content:
             learner.reconfigure(without_paths(learner.config))
-            learner.save(path, pending=False)
+            sha256 = learner.save(path, pending=False)
             summary = summarize(learner)
-            return _Content(summary, self.compared(trainee, quality_of(learner), summary.labels))
+            return Content(summary, self.compared(trainee, quality_of(learner), summary.labels), sha256)
 
-        async def saved(path: Path) -> _Content:
+        async def saved(path: Path) -> Content:
             return await self._thread.run_in_thread(save, path)
 
         return saved
 
     async def _publish(
-        self, trainee: Trainee, name: str, cause: str, prepare: Prepare, record: Record, give_up: GiveUp = _at_once
+        self,
+        trainee: Trainee,
+        name: str,
+        cause: str,
+        prepare: Prepare,
+        record: Record,
+        give_up: GiveUp = _never_wait,
     ) -> Published:
         version = trainee.model.version + 1
         async with self._file(trainee, name, cause, version, prepare, give_up) as prepared:
@@ -194,12 +201,18 @@ class Publisher:
 
     @contextlib.asynccontextmanager
     async def _file(
-        self, trainee: Trainee, name: str, cause: str, version: int, prepare: Prepare, give_up: GiveUp = _at_once
+        self,
+        trainee: Trainee,
+        name: str,
+        cause: str,
+        version: int,
+        prepare: Prepare,
+        give_up: GiveUp = _never_wait,
     ) -> AsyncIterator[_Prepared | None]:
         """The file of a version in its place, which goes again if the version does not come to be."""
         path = self._files.path(trainee.uid, name)
 
-        def described(content: _Content) -> _Prepared:
+        def described(content: Content) -> _Prepared:
             snapshot = NewSnapshot(
                 learner=trainee.id,
                 name=name,
@@ -208,7 +221,7 @@ class Publisher:
                 classes=json.dumps(content.summary.labels),
                 origin="automatic",
                 size=path.stat().st_size,
-                sha256=sha256_of(path),
+                sha256=content.sha256,
             )
             measured = content.quality.now
             new = NewVersion(

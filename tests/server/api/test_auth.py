@@ -108,6 +108,15 @@ def test_tls_files_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
         Tokens(tmp_path / "absent")
 
 
+def test_no_call_looks_at_the_token_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("admin:one\n")
+    tokens = Tokens(file)
+    monkeypatch.setattr("sharp_server.api.auth._stamp", None)
+    monkeypatch.setattr(Path, "read_text", None)
+    tokens.check("admin", "Bearer one")
+
+
 def test_a_changed_token_file_is_read_again_and_a_broken_one_is_not(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:

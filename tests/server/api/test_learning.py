@@ -160,8 +160,8 @@ def test_the_fate_of_earlier_episodes_is_told_again_on_request(shared: Server) -
     shared.teach("replayed", blobs("ab"), blobs("cd"))
     with shared.stream("replayed", replay_after_sequence=0) as stream:
         stream.close()
-        told = [(event.episode, event.WhichOneof("event")) for event in stream.events()]
-    assert told == [(1, "closed"), (1, "learned"), (2, "closed"), (2, "learned")]
+        replayed = [(event.episode, event.WhichOneof("event")) for event in stream.events()]
+    assert replayed == [(1, "closed"), (1, "learned"), (2, "closed"), (2, "learned")]
     with shared.stream("replayed", replay_after_sequence=2) as stream:
         stream.close()
         assert {event.episode for event in stream.events()} == {2}

@@ -11,11 +11,11 @@ from typing import Any, cast
 from reliability.simulation.teacher import InProcessTeacher
 from sharp_engine import preset
 from sharp_engine.config import to_dict
-from sharp_server.cluster.board import Standing
 from sharp_server.cluster.followed_learners import FollowedLearners
 from sharp_server.config.model import ServerConfig
 from sharp_server.learners.registry import Readers, Registry
 from sharp_server.runtime.threads import BackgroundThread
+from sharp_server.storage.board import Standing
 from sharp_server.storage.records import LearnerRow
 from sharp_server.teaching.protocol import Answer, Request, TeacherDiedError
 from sharp_server.teaching.remote import Bases
@@ -79,9 +79,9 @@ def test_a_class_that_is_renamed_while_the_journal_is_read_has_its_new_name_at_t
         nonlocal followed
         bases = Bases(InProcessTeacher(ServerConfig()), cast("Any", None), thread)
         parts = SimpleNamespace(
-            storage=journal, files=None, readers=readers, batcher=batcher, thread=thread, bases=bases
+            storage=journal, board=_Board(), files=None, readers=readers, batcher=batcher, thread=thread, bases=bases
         )
-        followed = journal.followed = FollowedLearners(cast("Any", _Board()), cast("Any", parts))
+        followed = journal.followed = FollowedLearners(cast("Any", parts))
         first, second, reads = await look(), await look(), journal.reads
         assert (first[0], second[0]) == ("old", "new")
         await look()
@@ -111,9 +111,9 @@ def test_a_learner_that_kills_the_teacher_is_not_tried_for_ever_but_again_when_s
         bases = Bases(teacher, cast("Any", None), thread)
         batcher = SimpleNamespace(forget=lambda _: None)
         parts = SimpleNamespace(
-            storage=journal, files=None, readers=readers, batcher=batcher, thread=thread, bases=bases
+            storage=journal, board=board, files=None, readers=readers, batcher=batcher, thread=thread, bases=bases
         )
-        followed = FollowedLearners(cast("Any", board), cast("Any", parts))
+        followed = FollowedLearners(cast("Any", parts))
         for _ in range(6):
             await followed.follow(["u"])
         assert teacher.deaths == 3 and readers.followed("n") is None

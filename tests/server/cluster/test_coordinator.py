@@ -9,8 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sharp_server.cluster.board import Board, Server
 from sharp_server.cluster.coordinator import Coordinator
+from sharp_server.storage.board import Board, Server
+from sharp_server.storage.postgres.board import PostgresBoard
 from tests.postgres import database_of
 
 Work = Callable[[Board], Awaitable[None]]
@@ -24,7 +25,7 @@ def dsn(tmp_path: Path) -> str:
 
 def on_board(dsn: str, work: Work) -> None:
     async def run() -> None:
-        board = Board(dsn)
+        board = PostgresBoard(dsn)
         await board.open()
         try:
             await work(board)

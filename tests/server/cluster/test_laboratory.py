@@ -46,7 +46,7 @@ def test_a_network_takes_its_machines_and_their_processes_with_it(tmp_path: Path
         machine = network.machine("x")
         process = machine.start(["sleep", "600"], {"PATH": "/usr/bin:/bin"}, tmp_path / "log")
         machine.cut()
-        machine.mend()
+        machine.reconnect()
         name = machine.name
         assert name in _listed("netns")
     assert process.wait(10) == -9

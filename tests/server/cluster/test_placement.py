@@ -7,7 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharp_server.cluster.placement import LearnerPlacement, place
+from sharp_server.cluster.placement import place
+from sharp_server.storage.board import LearnerPlacement
 
 NODES = st.lists(st.sampled_from([f"node{i}" for i in range(8)]), unique=True, max_size=8)
 

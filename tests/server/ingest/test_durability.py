@@ -51,8 +51,8 @@ def test_a_damaged_newest_snapshot_is_never_served_and_the_loss_is_told(serve: C
     answer = server.predict("hurt", x[:5])
     assert answer.episodes_learned == 1 and answer.model_version == 3
     assert answered(answer) == y[:5] and older.episodes_learned == 2
-    damages = server.status().corruption_events
-    assert [(d.learner, d.lost_model_version, d.serving_model_version) for d in damages] == [("hurt", 2, 3)]
+    events = server.status().corruption_events
+    assert [(d.learner, d.lost_model_version, d.serving_model_version) for d in events] == [("hurt", 2, 3)]
     learner = server.learner("hurt")
     assert learner.status.damaged_snapshots == 1
     assert server.teach("hurt", blobs("ef")) == 4

@@ -213,7 +213,7 @@ def test_a_learner_with_a_backbone_learns_large_images_with_the_servers_own_weig
     server.create("photos", **with_backbone())
     x, y = photos()
     assert server.teach("photos", (x, y)) == 1
-    told = server.predict("photos", x)
+    answer = server.predict("photos", x)
     # The same as the engine, with the weights of that very file.
     path = server.folder / "weights" / BACKBONE["weights"]
     options = {
@@ -226,15 +226,15 @@ def test_a_learner_with_a_backbone_learns_large_images_with_the_servers_own_weig
     alone = engine.Learner(engine.preset("default").with_options(options))
     alone.learn_episode(x, y)
     here = alone.predict(x)
-    assert (answered(told), list(told.distances)) == (here.labels, here.distance.tolist())
+    assert (answered(answer), list(answer.distances)) == (here.labels, here.distance.tolist())
     # It travels as one file, without a path of this server, and is the same elsewhere.
     about, content = export(server, "photos")
     assert str(server.folder).encode() not in content and b"eyes.safetensors" in content
     (tmp_path / "moved.safetensors").write_bytes(content)
     moved = engine.Learner.load(tmp_path / "moved.safetensors")
-    assert np.array_equal(told.distances, moved.predict(x).distance)
+    assert np.array_equal(answer.distances, moved.predict(x).distance)
     assert bring(server, "photos-copy", content, sha256=about.sha256).created
-    assert list(server.predict("photos-copy", x).distances) == list(told.distances)
+    assert list(server.predict("photos-copy", x).distances) == list(answer.distances)
     assert str(server.folder) not in str(server.learner("photos"))
     assert server.teach("photos-copy", photos(1)) == 2
 

@@ -162,8 +162,8 @@ def test_how_sure_answers_are_and_how_novel_examples_is_counted_per_learner(shar
     found = figures(shared)
     assert found['sharp_vote_share_count{learner="sure"}'] == len(x) + 10
     assert found['sharp_novelty_count{learner="sure"}'] == 10
-    told = shared.predict("sure", x).vote_shares
-    upper = sum(share > 0.9 for share in told)
+    vote_shares = shared.predict("sure", x).vote_shares
+    upper = sum(share > 0.9 for share in vote_shares)
     now = figures(shared)
     above = {
         key: now[key] - found[key]

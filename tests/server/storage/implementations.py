@@ -27,7 +27,7 @@ def _files(folder: Path) -> bytes:
 
 
 def _tables(folder: Path) -> bytes:
-    """The files of a database, without PostgreSQL's write-ahead log: what that keeps is told in docs/operations.md."""
+    """The files of a database, without PostgreSQL's write-ahead log: what that keeps is said in docs/operations.md."""
     with psycopg.connect(database_of(folder), autocommit=True) as session:
         session.execute("CHECKPOINT")
         row = session.execute("SELECT oid FROM pg_database WHERE datname = current_database()").fetchone()

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,3 +229,19 @@ def test_a_store_that_is_gone_is_not_a_store_that_has_lost_something(tmp_path: P
             assert asked == 1 and sha256 in parts.objects() and not parts.files.failure
 
     run(tmp_path, work, cache_bytes=1)
+
+
+def test_finished_phases_are_looked_for_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[threading.Thread] = []
+
+    def has_phase(folder: DataFolder, stem: str) -> bool:
+        looked.append(threading.current_thread())
+        return True
+
+    async def work() -> None:
+        async with opened(tmp_path) as parts:
+            await parts.files.fetch_phase(parts.learner, 1, "stem")
+
+    monkeypatch.setattr(DataFolder, "has_phase", has_phase)
+    asyncio.run(work())
+    assert looked and threading.main_thread() not in looked

@@ -21,7 +21,7 @@ from sharp_server.teaching import wire
 from sharp_server.teaching.changes import NewTensor, Receiver, Sender, memory_of
 from sharp_server.teaching.protocol import Known
 from sharp_server.teaching.taught import TaughtLearner
-from tests.engine.made import IMAGE, VECTOR, examples, metric, mlp, pictures
+from tests.engine.fixtures import IMAGE, VECTOR, examples, metric, mlp, pictures
 
 SOURCE = Path(__file__).parents[3] / "server" / "sharp_server"
 

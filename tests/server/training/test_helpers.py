@@ -14,7 +14,7 @@ from devtools.process_stats import children, command_line
 from sharp_engine import Learner
 from sharp_server.config.model import LogConfig, TrainerConfig
 from sharp_server.training.helpers import Helpers
-from tests.engine.made import change, mlp
+from tests.engine.fixtures import change, mlp
 from tests.server.running import SECONDS, Server, Stream, blobs, until
 
 SHARDED: dict[str, Any] = {"training__phases": "3", "training__min_steps": "150", "training__shards": "4"}

@@ -20,7 +20,7 @@ class InputDecoder:
     def __init__(self, limits: LimitsConfig, threads: Executor) -> None:
         self._limits, self._threads = limits, threads
 
-    def at_once(self, inputs: tensor_pb2.Inputs, spec: InputSpec) -> Examples | None:
+    def decode_inline(self, inputs: tensor_pb2.Inputs, spec: InputSpec) -> Examples | None:
         """The examples, if that is little enough work for the event loop; else None."""
         kind = inputs.WhichOneof("kind")
         if kind is None:
@@ -32,7 +32,7 @@ class InputDecoder:
 
     async def examples(self, inputs: tensor_pb2.Inputs, spec: InputSpec) -> Examples:
         """The examples, decoded in a thread where that is much work."""
-        examples = self.at_once(inputs, spec)
+        examples = self.decode_inline(inputs, spec)
         if examples is not None:
             return examples
         if inputs.WhichOneof("kind") == "images":

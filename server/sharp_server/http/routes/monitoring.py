@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import PlainTextResponse, Response
@@ -11,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from sharp_server.api.admission import Admission
 from sharp_server.api.server_status import ServerStatus
 from sharp_server.http import conversion, models
-from sharp_server.http.guard import HttpGuard
+from sharp_server.http.guard import Handler, HttpGuard
 from sharp_server.runtime import version
 from sharp_server.runtime.metrics import Metrics
 from sharp_server.runtime.server_state import ServerState
@@ -19,14 +17,14 @@ from sharp_server.runtime.server_state import ServerState
 _ROLES = ("predict", "learn", "admin")
 
 
-def plain_routes(metrics: Metrics, state: ServerState) -> dict[str, Callable[[Request], Response]]:
+def plain_routes(metrics: Metrics, state: ServerState) -> dict[str, Handler]:
     """What monitoring asks for, by path: no token, in every state of the server."""
 
-    def healthz(request: Request) -> Response:
+    async def healthz(request: Request) -> Response:
         return PlainTextResponse("ok\n") if state.serving else PlainTextResponse("not ready\n", 503)
 
-    def metrics_text(request: Request) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    async def metrics_text(request: Request) -> Response:
+        return Response(await metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     return {"/healthz": healthz, "/metrics": metrics_text}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection, Connection, conninfo
+from psycopg_pool import AsyncConnectionPool
 
 from sharp_server.errors import StoreUnavailable
 
@@ -75,6 +76,22 @@ async def connect(dsn: str) -> AsyncSession:
 async def prepare(session: AsyncSession) -> None:
     """Give a new session its settings."""
     await session.execute(_SESSION)
+
+
+def make_pool(dsn: str, most: int, seconds: float) -> AsyncConnectionPool[AsyncSession]:
+    """Up to `most` sessions in which every statement stands for itself; whoever needs one waits for so many seconds."""
+    return AsyncConnectionPool(
+        parameters(dsn),
+        connection_class=AsyncConnection[tuple[Any, ...]],
+        kwargs={"autocommit": True},
+        configure=prepare,
+        min_size=1,
+        max_size=most,
+        timeout=seconds,
+        reconnect_timeout=2.0,
+        check=AsyncConnectionPool.check_connection,
+        open=False,
+    )
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from sharp_server.errors import RpcError
 from sharp_server.storage import raw_examples
 from sharp_server.storage.postgres import classes, learners, lessons, partitions, schema, versions
-from sharp_server.storage.postgres.streams import episodes_where
+from sharp_server.storage.postgres.episode_rows import episodes_where
 from sharp_server.storage.postgres.transaction import Transaction
 from sharp_server.storage.records import EpisodeRow, Forgotten, NewVersion, Published, Relabelling
 
@@ -64,7 +64,7 @@ async def begin(transaction: Transaction, episode: int) -> int:
     return await _counted(transaction, episode, "starts = starts + 1", "starts")
 
 
-async def advance(transaction: Transaction, episode: int, phase_sha256: bytes | None) -> None:
+async def advance(transaction: Transaction, episode: int, phase_sha256: bytes | None = None) -> None:
     """A phase was finished, so whatever kills the process lies ahead of it, or was chance."""
     if await transaction.own_episode(episode) is not None:
         await transaction.run(
@@ -87,7 +87,7 @@ async def excuse(transaction: Transaction, episode: int) -> None:
         await transaction.run("UPDATE episodes SET starts = 0 WHERE id = %s", episode)
 
 
-async def fail(transaction: Transaction, episode: int, start_over: bool) -> int:
+async def fail(transaction: Transaction, episode: int, start_over: bool = False) -> int:
     """A try failed; returns how many have."""
     phase = ", phase_sha256 = NULL" if start_over else ""
     return await _counted(transaction, episode, f"attempts = attempts + 1, starts = 0{phase}", "attempts")

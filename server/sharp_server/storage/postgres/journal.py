@@ -97,18 +97,7 @@ class Journal:
             if connections.is_unavailable(error):
                 raise connections.unavailable(error) from None
             raise
-        self._pool = AsyncConnectionPool(
-            connections.parameters(self._dsn),
-            connection_class=psycopg.AsyncConnection[tuple[Any, ...]],
-            kwargs={"autocommit": True},
-            configure=connections.prepare,
-            min_size=1,
-            max_size=_READERS,
-            timeout=_CONNECT_SECONDS,
-            reconnect_timeout=2.0,
-            check=AsyncConnectionPool.check_connection,
-            open=False,
-        )
+        self._pool = connections.make_pool(self._dsn, _READERS, _CONNECT_SECONDS)
         await self._pool.open()
         self._task = asyncio.create_task(self._write_loop(), name="journal-write")
 

@@ -2,7 +2,7 @@
 
 Raw examples are in none of these tables but in partitions, one table per open stream, per episode and per learner's
 lessons (`partitions.py`): the columns named `partition` say which, and are empty when there are no examples (any more).
-What the columns mean beyond that is told where the same tables are made for SQLite, in `sqlite/schema.py`.
+What the columns mean beyond that is said where the same tables are made for SQLite, in `sqlite/schema.py`.
 
 A migration that was released is never changed: another one follows it.
 """
@@ -90,7 +90,7 @@ CREATE TABLE corruption_events (
 """
 
 _SECOND = """
-CREATE TABLE cluster_servers (      -- who is there (cluster/board.py)
+CREATE TABLE cluster_servers (      -- who is there (board.py)
     node TEXT PRIMARY KEY, owner TEXT NOT NULL, address TEXT NOT NULL, http TEXT NOT NULL);
 CREATE TABLE cluster_placements (   -- who should own and follow which learner
     uid TEXT PRIMARY KEY, node TEXT NOT NULL, followers TEXT[] NOT NULL);

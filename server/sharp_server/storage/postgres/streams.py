@@ -9,24 +9,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from sharp_server.errors import RpcError
 from sharp_server.storage import raw_examples
-from sharp_server.storage.postgres import partitions
+from sharp_server.storage.postgres import partitions, schema
+from sharp_server.storage.postgres.episode_rows import episodes_where
 from sharp_server.storage.postgres.transaction import Transaction
 from sharp_server.storage.records import Arrival, BatchSlice, EpisodeRow, Ordinals, StreamRow
 from sharp_server.storage.slices import renumbered
-
-_EPISODE_COLUMNS = """
-    SELECT e.id, e.learner, e.number, e.stream, s.name, s.boundaries, e.state, e.position, e.closed_by,
-           e.first_sequence, e.last_sequence, e.last_batch_examples, e.examples, e.bytes, e.classes,
-           e.closed, e.attempts, e.starts, coalesce(e.reason, ''), coalesce(e.detail, ''), coalesce(e.finished_at, 0),
-           coalesce(e.version, 0),
-           coalesce(e.episodes_learned, 0), coalesce(e.statistics, ''), e.place, coalesce(e.phase_sha256, '')
-    FROM episodes e JOIN streams s ON s.id = e.stream """
 
 _KEEP = """
     WITH stream AS (
@@ -40,17 +32,6 @@ _KEEP = """
     RETURNING id, (SELECT partition FROM stream)"""
 """The next batch of a stream, with all numbers that it counts in, in one statement: every one is a way to the database
 and back."""
-
-
-async def episodes_where(transaction: Transaction, condition: str, *values: object) -> list[EpisodeRow]:
-    """Episodes by a condition of ours (never a client's text) and its values."""
-    rows = await transaction.rows(_EPISODE_COLUMNS + "WHERE " + condition, *values)
-    return [_episode(row) for row in rows]
-
-
-def _episode(row: tuple[Any, ...]) -> EpisodeRow:
-    values = (*row[:14], tuple(json.loads(row[14])), *row[15:])
-    return EpisodeRow(*values)
 
 
 async def open_stream(transaction: Transaction, learner: int, name: str, boundaries: str) -> StreamRow:
@@ -158,12 +139,13 @@ async def unlearned_totals(transaction: Transaction, learner: int) -> tuple[int,
     return nbytes, opened
 
 
-async def empty_marks(transaction: Transaction, stream: int, after: int, most: int) -> list[int]:
-    """Durable marks after a number that closed nothing, the newest `most` of them, in rising order.
+async def empty_marks(transaction: Transaction, stream: int, after_sequence: int, limit: int) -> list[int]:
+    """Durable marks after a number that closed nothing, the newest `limit` of them, in rising order.
 
     Every durable number is a batch or a mark. One that lies within no episode, and is no batch of the open one, is a
     mark that closed nothing.
     """
+    after = min(after_sequence, schema.LARGEST)
     durable = await transaction.value("SELECT durable FROM streams WHERE id = %s", stream)
     used = await transaction.rows(
         "SELECT first_sequence, last_sequence FROM episodes WHERE stream = %s AND last_sequence > %s UNION ALL "
@@ -171,7 +153,7 @@ async def empty_marks(transaction: Transaction, stream: int, after: int, most: i
         "ORDER BY 2 DESC",
         *(stream, after, stream, after),
     )
-    return raw_examples.unused_numbers(durable, ((first, last) for first, last in used), after, most)
+    return raw_examples.unused_numbers(durable, ((first, last) for first, last in used), after, limit)
 
 
 async def _advance(transaction: Transaction, learner: int, stream: int, sequence: int) -> None:

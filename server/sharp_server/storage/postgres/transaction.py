@@ -105,10 +105,10 @@ class Transaction:
         self._uids.pop(learner, None)
         self.fence.claimed.pop(learner, None)
 
-    # ---- telling others ----------------------------------------------------------------------------------------------
+    # ---- notifying others --------------------------------------------------------------------------------------------
 
     async def notify(self, learner: int, what: str, number: int) -> None:
-        """Tell whoever listens, when this is committed. The learner must be owned."""
+        """Notify whoever listens, when this is committed. The learner must be owned."""
         await self.notify_uid(self._uids[learner], what, number)
 
     async def notify_uid(self, uid: str, what: str, number: int) -> None:

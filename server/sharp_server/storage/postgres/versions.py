@@ -52,10 +52,10 @@ async def publish(transaction: Transaction, new: NewVersion) -> tuple[str, ...]:
     return tuple(row[1] for row in old)
 
 
-async def version(transaction: Transaction, learner: int, number: int) -> VersionRow | None:
+async def version(transaction: Transaction, learner: int, version: int) -> VersionRow | None:
     """One version, if there was one of that number."""
     row = await transaction.row(
-        "SELECT version, created, cause, holds FROM versions WHERE learner = %s AND version = %s", learner, number
+        "SELECT version, created, cause, holds FROM versions WHERE learner = %s AND version = %s", learner, version
     )
     return VersionRow(*row) if row is not None else None
 
@@ -133,12 +133,12 @@ async def delete_snapshots(transaction: Transaction, learner: int, names: list[s
 # ---- damage ---------------------------------------------------------------------------------------------------------
 
 
-async def mark_damaged(transaction: Transaction, row: SnapshotRow) -> None:
+async def mark_damaged(transaction: Transaction, snapshot: SnapshotRow) -> None:
     """Note that a snapshot's file is not what was written."""
-    if not row.damaged:
-        await transaction.own(row.learner)
-        await transaction.run("UPDATE snapshots SET damaged = 1 WHERE id = %s", row.id)
-        await transaction.run("UPDATE learners SET damaged = damaged + 1 WHERE id = %s", row.learner)
+    if not snapshot.damaged:
+        await transaction.own(snapshot.learner)
+        await transaction.run("UPDATE snapshots SET damaged = 1 WHERE id = %s", snapshot.id)
+        await transaction.run("UPDATE learners SET damaged = damaged + 1 WHERE id = %s", snapshot.learner)
 
 
 async def add_corruption_event(transaction: Transaction, event: CorruptionEvent) -> None:

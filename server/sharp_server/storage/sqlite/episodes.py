@@ -15,7 +15,8 @@ from sharp_server.errors import RpcError
 from sharp_server.storage import raw_examples
 from sharp_server.storage.records import EpisodeRow, Forgotten, NewVersion, Published, Relabelling
 from sharp_server.storage.sqlite import classes, learners, lessons, schema
-from sharp_server.storage.sqlite.streams import episodes_where, label_texts
+from sharp_server.storage.sqlite.episode_rows import episodes_where
+from sharp_server.storage.sqlite.streams import label_texts
 
 
 def publish(
@@ -61,7 +62,7 @@ def begin(connection: sqlite3.Connection, episode: int) -> int:
     return int(connection.execute("SELECT starts FROM episodes WHERE id = ?", (episode,)).fetchone()[0])
 
 
-def advance(connection: sqlite3.Connection, episode: int, phase_sha256: bytes | None) -> None:
+def advance(connection: sqlite3.Connection, episode: int, phase_sha256: bytes | None = None) -> None:
     """A phase was finished, so whatever kills the process lies ahead of it, or was chance."""
     connection.execute(
         "UPDATE episodes SET starts = 0, attempts = 0, phase_sha256 = coalesce(?, phase_sha256) "
@@ -82,7 +83,7 @@ def excuse(connection: sqlite3.Connection, episode: int) -> None:
     connection.execute("UPDATE episodes SET starts = 0 WHERE id = ?", (episode,))
 
 
-def fail(connection: sqlite3.Connection, episode: int, start_over: bool) -> int:
+def fail(connection: sqlite3.Connection, episode: int, start_over: bool = False) -> int:
     """A try failed; returns how many have."""
     connection.execute("UPDATE episodes SET attempts = attempts + 1, starts = 0 WHERE id = ?", (episode,))
     if start_over:

@@ -130,10 +130,10 @@ def _keep_quality(connection: sqlite3.Connection, new: NewVersion, now: float) -
     )
 
 
-def version(connection: sqlite3.Connection, learner: int, number: int) -> VersionRow | None:
+def version(connection: sqlite3.Connection, learner: int, version: int) -> VersionRow | None:
     """One version, if there was one of that number."""
     row = connection.execute(
-        "SELECT version, created, cause, holds FROM versions WHERE learner = ? AND version = ?", (learner, number)
+        "SELECT version, created, cause, holds FROM versions WHERE learner = ? AND version = ?", (learner, version)
     ).fetchone()
     return VersionRow(*row) if row is not None else None
 
@@ -214,11 +214,11 @@ def add_classes(connection: sqlite3.Connection, learner: int, pairs: list[tuple[
 # ---- damage ---------------------------------------------------------------------------------------------------------
 
 
-def mark_damaged(connection: sqlite3.Connection, row: SnapshotRow) -> None:
+def mark_damaged(connection: sqlite3.Connection, snapshot: SnapshotRow) -> None:
     """Note that a snapshot's file is not what was written."""
-    if not row.damaged:
-        connection.execute("UPDATE snapshots SET damaged = 1 WHERE id = ?", (row.id,))
-        connection.execute("UPDATE learners SET damaged = damaged + 1 WHERE id = ?", (row.learner,))
+    if not snapshot.damaged:
+        connection.execute("UPDATE snapshots SET damaged = 1 WHERE id = ?", (snapshot.id,))
+        connection.execute("UPDATE learners SET damaged = damaged + 1 WHERE id = ?", (snapshot.learner,))
 
 
 def add_corruption_event(connection: sqlite3.Connection, event: CorruptionEvent) -> None:

@@ -10,9 +10,10 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sharp_server.errors import redact
 from sharp_server.storage.data_folder import QUARANTINE_PREFIX
@@ -21,30 +22,19 @@ from sharp_server.storage.records import (
     Arrival,
     BatchSlice,
     Beyond,
-    BeyondKey,
-    CorruptionEvent,
     EpisodeRow,
-    Forgotten,
-    FoundLearner,
-    LearnerRow,
     LessonRow,
-    NewLearner,
     NewLesson,
-    NewSnapshot,
     NewVersion,
     Published,
-    QualityRow,
     Relabelling,
-    SnapshotRow,
-    StreamRow,
-    VersionRow,
 )
-from sharp_server.storage.sqlite import classes, episodes, learners, lessons, schema, streams
+from sharp_server.storage.sqlite import classes as class_statements
+from sharp_server.storage.sqlite import episode_rows, episodes, lessons, schema, streams
+from sharp_server.storage.sqlite import learners as learner_statements
 from sharp_server.storage.sqlite.journal import Journal
 
 log = logging.getLogger(__name__)
-
-_UNLEARNED = "e.learner = ? AND e.state IN ('waiting', 'parked')"
 
 
 @dataclass(frozen=True)
@@ -70,8 +60,46 @@ class SqliteExamples:
             connection.close()
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_Operation = Callable[Concatenate["SqliteStorage", P], Coroutine[Any, Any, T]]
+
+
+def _read(statement: Callable[Concatenate[sqlite3.Connection, P], T]) -> _Operation[P, T]:
+    """An operation that is one statement function, run beside the writer."""
+
+    async def operation(storage: SqliteStorage, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await storage._journal.read(statement, *args, **kwargs)
+
+    return operation
+
+
+def _written(statement: Callable[Concatenate[sqlite3.Connection, P], T]) -> _Operation[P, T]:
+    """An operation that is one statement function, run by the writer and on the disk when it returns."""
+
+    async def operation(storage: SqliteStorage, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await storage._journal.write(statement, *args, **kwargs)
+
+    return operation
+
+
+def _queued(
+    statement: Callable[Concatenate[sqlite3.Connection, P], T],
+) -> Callable[Concatenate[SqliteStorage, P], asyncio.Future[T]]:
+    """The same, queued at the very moment of the call: whoever waits for the future waits for the disk."""
+
+    def operation(storage: SqliteStorage, /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+        return storage._journal.submit(lambda connection: statement(connection, *args, **kwargs), 0)
+
+    return operation
+
+
 class SqliteStorage:
-    """The journal in one SQLite file."""
+    """The journal in one SQLite file.
+
+    `interface.Storage` says what each operation means: here stands only which statement function it is.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -88,7 +116,7 @@ class SqliteStorage:
             kept = await asyncio.to_thread(self._set_aside)
             why, set_aside = f"the journal was damaged ({redact(error)}) and is kept as {kept.name}", True
             await asyncio.to_thread(self._journal.start, loop)
-        new = await self._journal.read(learners.never_used)
+        new = await self._journal.read(learner_statements.never_used)
         frames = self._journal.dropped_frames
         losses = (f"{frames} pages of the journal's log were damaged and dropped",) if frames else ()
         return Opening(why if new else "", set_aside, losses)
@@ -116,9 +144,11 @@ class SqliteStorage:
 
     # ---- streams ----------------------------------------------------------------------------------------------------
 
-    async def open_stream(self, learner: int, name: str, boundaries: str) -> StreamRow:
-        """Take up a stream, or make it."""
-        return await self._journal.write(streams.open_stream, learner, name, boundaries)
+    open_stream = _written(streams.open_stream)
+    close_episode = _queued(streams.mark)
+    open_slices = _read(streams.open_slices)
+    episodes_of_stream = _read(episode_rows.episodes_of_stream)
+    empty_marks = _read(streams.empty_marks)
 
     async def room(self) -> None:
         """Wait until more may be appended."""
@@ -128,135 +158,56 @@ class SqliteStorage:
         """Keep a batch."""
         return self._journal.submit(lambda connection: streams.append(connection, arrival), arrival.bytes)
 
-    def close_episode(self, learner: int, stream: int, sequence: int) -> asyncio.Future[list[EpisodeRow]]:
-        """Keep a producer's mark."""
-        return self._journal.submit(lambda connection: streams.mark(connection, learner, stream, sequence), 0)
-
-    async def open_slices(self, stream: int) -> list[BatchSlice]:
-        """A stream's open examples."""
-        return await self._journal.read(streams.open_slices, stream)
-
-    async def episodes_of_stream(self, stream: int, after_sequence: int, limit: int) -> list[EpisodeRow]:
-        """The newest episodes that end after a sequence number, in order."""
-        condition = "e.stream = ? AND e.last_sequence > ? ORDER BY e.number DESC LIMIT ?"
-        after = min(after_sequence, schema.LARGEST)
-        return (await self._journal.read(streams.episodes_where, condition, stream, after, limit))[::-1]
-
-    async def empty_marks(self, stream: int, after_sequence: int, limit: int) -> list[int]:
-        """The newest marks after a sequence number that closed nothing, in order."""
-        return await self._journal.read(streams.empty_marks, stream, min(after_sequence, schema.LARGEST), limit)
-
     # ---- lessons ----------------------------------------------------------------------------------------------------
+
+    drop_lesson = _written(lessons.drop)
+    last_lesson = _read(lessons.last)
+    beyond = _read(lessons.beyond)
 
     def keep_lesson(self, lesson: NewLesson) -> asyncio.Future[LessonRow]:
         """Keep a lesson, or find it."""
         return self._journal.submit(lambda connection: lessons.keep(connection, lesson), lesson.bytes)
 
-    async def drop_lesson(self, learner: int, place: int) -> None:
-        """Take back a lesson."""
-        await self._journal.write(lessons.drop, learner, place)
-
-    async def last_lesson(self, learner: int) -> BeyondKey | None:
-        """Where the last lesson stands."""
-        return await self._journal.read(lessons.last, learner)
-
-    async def beyond(self, learner: int, after: BeyondKey, nbytes: int) -> list[Beyond]:
-        """What is not part of a version yet."""
-        return await self._journal.read(lessons.beyond, learner, after, nbytes)
-
     # ---- episodes ---------------------------------------------------------------------------------------------------
 
-    async def unlearned_episodes(self, learner: int) -> list[EpisodeRow]:
-        """Episodes that wait or are parked."""
-        return await self._journal.read(streams.episodes_where, _UNLEARNED, learner)
-
-    async def unlearned_totals(self, learner: int) -> tuple[int, int]:
-        """Bytes not learned yet, and open examples."""
-        return await self._journal.read(streams.unlearned_totals, learner)
-
-    async def begin(self, episode: int) -> int:
-        """A try begins."""
-        return await self._journal.write(episodes.begin, episode)
-
-    async def advance(self, episode: int, phase_sha256: bytes | None = None) -> None:
-        """A phase was finished."""
-        await self._journal.write(episodes.advance, episode, phase_sha256)
-
-    async def excuse(self, episode: int) -> None:
-        """A try came to nothing."""
-        await self._journal.write(episodes.excuse, episode)
-
-    async def fail(self, episode: int, start_over: bool = False) -> int:
-        """A try failed."""
-        return await self._journal.write(episodes.fail, episode, start_over)
-
-    async def park(self, episode: int, reason: str, detail: str) -> EpisodeRow:
-        """Set an episode aside."""
-        return await self._journal.write(episodes.park, episode, reason, detail)
-
-    async def retry(self, learner: int, number: int) -> EpisodeRow:
-        """Put a parked episode back."""
-        return await self._journal.write(episodes.retry, learner, number)
-
-    async def discard(self, learner: int, number: int) -> EpisodeRow:
-        """Give up a parked episode."""
-        return await self._journal.write(episodes.discard, learner, number)
-
-    async def learned(self, episode: int, version: NewVersion, statistics: bytes) -> Published:
-        """Record the version that holds an episode."""
-        return await self._journal.write(episodes.learned, episode, version, statistics)
+    unlearned_episodes = _read(episode_rows.unlearned_episodes)
+    unlearned_totals = _read(streams.unlearned_totals)
+    begin = _written(episodes.begin)
+    advance = _written(episodes.advance)
+    excuse = _written(episodes.excuse)
+    fail = _written(episodes.fail)
+    park = _written(episodes.park)
+    retry = _written(episodes.retry)
+    discard = _written(episodes.discard)
+    learned = _written(episodes.learned)
 
     # ---- learners ---------------------------------------------------------------------------------------------------
 
-    async def learners(self) -> list[LearnerRow]:
-        """All learners by name."""
-        return await self._journal.read(learners.learners)
+    learners = _read(learner_statements.learners)
+    delete_learner = _written(learner_statements.delete)
+    fix_inputs = _written(learner_statements.fix_inputs)
+    add_classes = _written(learner_statements.add_classes)
+    classes = _read(learner_statements.classes)
+    forgotten = _read(learner_statements.forgotten)
+    forget = _queued(episodes.forget)
+    relabel = _queued(episodes.relabel)
+    renamed = _read(class_statements.renamed)
+    older_names = _read(class_statements.older_names)
+    create_learner = _written(learner_statements.create)
+    enter = _written(learner_statements.enter)
 
-    async def create_learner(self, new: NewLearner, limit: int) -> LearnerRow:
-        """Make a learner."""
-        return await self._journal.write(learners.create, new, limit)
+    # ---- versions, snapshots, damage --------------------------------------------------------------------------------
 
-    async def delete_learner(self, learner: int) -> None:
-        """Delete a learner."""
-        await self._journal.write(learners.delete, learner)
-
-    async def enter(self, found: Sequence[FoundLearner]) -> None:
-        """Write learners that were found by their files."""
-        await self._journal.write(learners.enter, found)
-
-    async def fix_inputs(self, learner: int, input_shape: str, label_kind: str | None) -> None:
-        """Fix a learner's input shape and kind of labels."""
-        await self._journal.write(learners.fix_inputs, learner, input_shape, label_kind)
-
-    async def classes(self, learner: int) -> list[tuple[int, str]]:
-        """The classes that were met and not forgotten."""
-        return await self._journal.read(learners.classes, learner)
-
-    async def add_classes(self, learner: int, pairs: list[tuple[int, str]], next_class: int) -> None:
-        """Write down classes that a snapshot brought."""
-        await self._journal.write(learners.add_classes, learner, pairs, next_class)
-
-    async def forgotten(self, learner: int) -> dict[str, int]:
-        """The classes that were forgotten."""
-        return await self._journal.read(learners.forgotten, learner)
-
-    def forget(self, learner: int, label: str) -> asyncio.Future[Forgotten]:
-        """Remove a class from everything not learned yet."""
-        return self._journal.submit(lambda connection: episodes.forget(connection, learner, label), 0)
-
-    def relabel(self, change: Relabelling) -> asyncio.Future[int]:
-        """Give a class another name, or make it part of another."""
-        return self._journal.submit(lambda connection: episodes.relabel(connection, change), 0)
-
-    async def renamed(self, learner: int) -> list[tuple[str, str, int]]:
-        """Classes that were renamed or merged."""
-        return await self._journal.read(classes.renamed, learner)
-
-    async def older_names(self, learner: int, label: str) -> dict[str, int]:
-        """What a class was called before."""
-        return await self._journal.read(classes.older_names, learner, label)
-
-    # ---- versions and snapshots -------------------------------------------------------------------------------------
+    version = _read(learner_statements.version)
+    qualities = _read(learner_statements.qualities)
+    episodes_learned = _read(learner_statements.episodes_learned)
+    add_snapshot = _written(learner_statements.add_snapshot)
+    snapshots = _read(learner_statements.snapshots)
+    snapshot = _read(learner_statements.snapshot)
+    delete_snapshots = _written(learner_statements.delete_snapshots)
+    mark_damaged = _written(learner_statements.mark_damaged)
+    add_corruption_event = _written(learner_statements.add_corruption_event)
+    corruption_events = _read(learner_statements.corruption_events)
 
     def publish(
         self,
@@ -269,45 +220,3 @@ class SqliteStorage:
         return self._journal.submit(
             lambda connection: episodes.publish(connection, version, forget, remember, relabel), 0
         )
-
-    async def version(self, learner: int, version: int) -> VersionRow | None:
-        """One version."""
-        return await self._journal.read(learners.version, learner, version)
-
-    async def qualities(self, learner: int) -> list[QualityRow]:
-        """How good the newest versions are."""
-        return await self._journal.read(learners.qualities, learner)
-
-    async def episodes_learned(self, learner: int) -> int:
-        """Episodes that were learned in all."""
-        return await self._journal.read(learners.episodes_learned, learner)
-
-    async def add_snapshot(self, new: NewSnapshot, limit: int) -> SnapshotRow:
-        """Record a snapshot that is kept on request."""
-        return await self._journal.write(learners.add_snapshot, new, limit)
-
-    async def snapshots(self, learner: int) -> list[SnapshotRow]:
-        """A learner's snapshots, newest first."""
-        return await self._journal.read(learners.snapshots, learner)
-
-    async def snapshot(self, learner: int, name: str) -> SnapshotRow:
-        """One snapshot."""
-        return await self._journal.read(learners.snapshot, learner, name)
-
-    async def delete_snapshots(self, learner: int, names: list[str]) -> None:
-        """Delete the records of snapshots."""
-        await self._journal.write(learners.delete_snapshots, learner, names)
-
-    # ---- damage -----------------------------------------------------------------------------------------------------
-
-    async def mark_damaged(self, snapshot: SnapshotRow) -> None:
-        """Note that a snapshot's file is not what was written."""
-        await self._journal.write(learners.mark_damaged, snapshot)
-
-    async def add_corruption_event(self, event: CorruptionEvent) -> None:
-        """Write down what was found damaged."""
-        await self._journal.write(learners.add_corruption_event, event)
-
-    async def corruption_events(self) -> list[CorruptionEvent]:
-        """The newest hundred."""
-        return await self._journal.read(learners.corruption_events)

@@ -10,7 +10,6 @@ import json
 import sqlite3
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,25 +17,8 @@ from sharp_server.errors import RpcError
 from sharp_server.storage import raw_examples
 from sharp_server.storage.records import Arrival, BatchSlice, EpisodeRow, Ordinals, StreamRow
 from sharp_server.storage.slices import renumbered
-
-_EPISODE_COLUMNS = """
-    SELECT e.id, e.learner, e.number, e.stream, s.name, s.boundaries, e.state, e.position, e.closed_by,
-           e.first_sequence, e.last_sequence, e.last_batch_examples, e.examples, e.bytes, e.classes,
-           e.closed, e.attempts, e.starts, coalesce(e.reason, ''), coalesce(e.detail, ''), coalesce(e.finished_at, 0),
-           coalesce(e.version, 0),
-           coalesce(e.episodes_learned, 0), coalesce(e.statistics, x''), e.place, coalesce(e.phase_sha256, x'')
-    FROM episodes e JOIN streams s ON s.id = e.stream """
-
-
-def episodes_where(connection: sqlite3.Connection, condition: str, *values: object) -> list[EpisodeRow]:
-    """Episodes by a condition of ours (never a client's text) and its values."""
-    rows = connection.execute(_EPISODE_COLUMNS + "WHERE " + condition, values)
-    return [_episode(row) for row in rows]
-
-
-def _episode(row: tuple[Any, ...]) -> EpisodeRow:
-    values = (*row[:14], tuple(json.loads(row[14])), *row[15:])
-    return EpisodeRow(*values)
+from sharp_server.storage.sqlite import schema
+from sharp_server.storage.sqlite.episode_rows import episodes_where
 
 
 def open_stream(connection: sqlite3.Connection, learner: int, name: str, boundaries: str) -> StreamRow:
@@ -133,12 +115,13 @@ def unlearned_totals(connection: sqlite3.Connection, learner: int) -> tuple[int,
     return nbytes, opened
 
 
-def empty_marks(connection: sqlite3.Connection, stream: int, after: int, most: int) -> list[int]:
-    """Durable marks after a number that closed nothing, the newest `most` of them, in rising order.
+def empty_marks(connection: sqlite3.Connection, stream: int, after_sequence: int, limit: int) -> list[int]:
+    """Durable marks after a number that closed nothing, the newest `limit` of them, in rising order.
 
     Every durable number is a batch or a mark. One that lies within no episode, and is no batch of the open one, is a
     mark that closed nothing.
     """
+    after = min(after_sequence, schema.LARGEST)
     durable: int = connection.execute("SELECT durable FROM streams WHERE id = ?", (stream,)).fetchone()[0]
     used = connection.execute(
         "SELECT first_sequence, last_sequence FROM episodes WHERE stream = ?1 AND last_sequence > ?2 UNION ALL "
@@ -146,7 +129,7 @@ def empty_marks(connection: sqlite3.Connection, stream: int, after: int, most: i
         "ORDER BY 2 DESC",
         (stream, after),
     )
-    return raw_examples.unused_numbers(durable, used, after, most)
+    return raw_examples.unused_numbers(durable, used, after, limit)
 
 
 def _advance(connection: sqlite3.Connection, stream: int, sequence: int, examples: int) -> None:

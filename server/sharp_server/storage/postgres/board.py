@@ -1,79 +1,29 @@
-"""What servers and coordinator tell each other, in two tables beside the journal: who is there, and who should do what.
-
-It also reads what both need to know of learners. It never writes to a learner: who may do that is the journal's fence.
-Whatever keeps it from answering is a `StoreUnavailable`.
-"""
+"""`storage.board.Board` over PostgreSQL: three tables beside the journal's, and what is read of the journal itself."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 
-from sharp_server.cluster.directory import Place
-from sharp_server.cluster.placement import LearnerPlacement
 from sharp_server.errors import StoreUnavailable
+from sharp_server.storage.board import LearnerPlacement, OwnedLearner, Place, Server, Standing
 from sharp_server.storage.postgres import connections, schema
 from sharp_server.storage.postgres.connections import AsyncSession
 from sharp_server.storage.records import BeyondKey
 
-
-@dataclass(frozen=True)
-class Server:
-    """A server of the cluster."""
-
-    node: str
-    """Its name, which outlives its process."""
-    owner: str
-    """The name of this start of it: what the journal knows it by."""
-    address: str
-    """Of its gRPC port, as others reach it."""
-    http: str
-    """Of its HTTP port; empty: it has none."""
+_SECONDS_TO_CONNECT = 2.0
+"""Short: what a member of a cluster does meanwhile is to look again."""
 
 
-@dataclass(frozen=True)
-class OwnedLearner:
-    """Who has a learner."""
-
-    id: int
-    uid: str
-    name: str
-    owner: str
-    epoch: int
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What tells a follower that something of a learner has changed."""
-
-    version: int
-    head: int
-    next_place: int
-    examples: int
-    """That ever arrived."""
-
-
-class Board:
-    """Belongs to the event loop it is opened on."""
+class PostgresBoard:
+    """The board in the database that holds the journal."""
 
     def __init__(self, dsn: str) -> None:
-        self._pool: AsyncConnectionPool[AsyncSession] = AsyncConnectionPool(
-            connections.parameters(dsn),
-            connection_class=psycopg.AsyncConnection[tuple[Any, ...]],
-            kwargs={"autocommit": True},
-            min_size=1,
-            max_size=2,
-            timeout=2.0,
-            reconnect_timeout=2.0,
-            configure=connections.prepare,  # whoever is cut off must not hold a session for long
-            check=AsyncConnectionPool.check_connection,
-            open=False,
-        )
+        self._pool = connections.make_pool(dsn, 2, _SECONDS_TO_CONNECT)
 
     async def open(self) -> None:
         """Connect, and make the tables if nobody has."""

@@ -139,10 +139,10 @@ class CancelAfter:
 
 
 class Recorder:
-    """An observer that keeps what it was told."""
+    """An observer that keeps every report."""
 
     def __init__(self) -> None:
-        self.told: list[Progress] = []
+        self.reported: list[Progress] = []
 
     def __call__(self, progress: Progress) -> None:
-        self.told.append(progress)
+        self.reported.append(progress)
