@@ -5,7 +5,7 @@ SOURCES := sharp_engine proto client cli server benchmarks reliability devtools 
 FORGET ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help env ring-env ring-check demo serve browser pictures test iproute2 test-cluster test-clients test-python image-check audit lock sbom licences fuzz-decoders faults lint format types imports unit generate readme proof
+.PHONY: help env ring-env ring-check demo serve browser pictures test iproute2 test-cluster test-clients test-python image-check audit lock sbom licences atheris fuzz-decoders faults lint format types imports unit generate readme proof
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,7 +63,7 @@ generate: env ## the stubs, from proto/, and the client for threads, from the on
 	$(BIN)/python proto/generate.py
 	$(BIN)/python client/generate.py
 
-proof: env ## everything of docs/proof.md that is not shown for this commit yet: takes some hours; QUICK=1 for a short form
+proof: atheris ## everything of docs/proof.md that is not shown for the code as it is: takes hours, may be stopped, goes on; QUICK=1 for a short form
 	$(BIN)/python -m reliability.proof $(if $(QUICK),--quick)
 
 readme: env ## the measured tables of README.md and docs/benchmarks.md, from benchmarks/results
@@ -87,17 +87,20 @@ image-check: env ## the container, built on a stand-in base and run; needs root,
 test-python: env ## the tests with every Python from 3.11 to 3.13 that is here, each in .venv-VERSION; says which are absent
 	$(BIN)/python -m devtools.pythons
 
-lock: env ## docker/requirements.lock and docker/cuda.lock, with hashes, as pip resolves them; UPGRADE=1 takes newer versions
+lock: env ## the locks in docker/, with hashes, as pip resolves them; UPGRADE=1 takes newer versions
 	$(BIN)/python -m devtools.lock $(if $(UPGRADE),--upgrade)
 
-sbom: env ## sbom.json: what is in the image, in CycloneDX's format, from the locks
-	cat docker/requirements.lock docker/cuda.lock | $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible --of JSON -o sbom.json -
+sbom: env ## sbom.json and sbom-cluster.json: what is in the images, in CycloneDX's format, from the locks
+	$(BIN)/python -m devtools.sbom
 
 licences: env ## docs/licences.md, from the metadata of what is in the locks
 	$(BIN)/python -m devtools.licences
 
-fuzz-decoders: env ## atheris on the decoders, the snapshot reader and the journal's reader, SECONDS=60 each
-	$(BIN)/python -m pip install --quiet 'atheris>=3'
+atheris: env
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3' \
+	  || echo "atheris could not be installed: the readers are not fuzzed by coverage"
+
+fuzz-decoders: atheris ## atheris on the decoders, the snapshot reader and the journal's reader, SECONDS=60 each
 	$(BIN)/python -m reliability.fuzz.coverage --seconds $(or $(SECONDS),60)
 
 faults: env ## disk, clock, memory, trainer and certificates failing under a real server: what happened, in a table

@@ -1,8 +1,8 @@
-"""Writes `docs/licences.md`: under which licence each package of the image may be used, as its own metadata says.
+"""Writes `docs/licences.md`: under which licence each package of the images may be used, as its own metadata says.
 
     python -m devtools.licences
 
-The packages are those of the image's locks; all of them are in the developers' environment too, where their metadata is
+The packages are those of the images' locks; all of them are in the developers' environment too, where their metadata is
 read. It must never guess: a package that names no licence is listed as such.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.metadata
 from pathlib import Path
 
-from devtools.lock import CUDA_LOCK, LOCK, ROOT, pins
+from devtools.lock import CLUSTER_LOCK, CUDA_LOCK, LOCK, ROOT, pins
 
 PAGE = ROOT / "docs" / "licences.md"
 _LONGEST = 100
@@ -20,12 +20,13 @@ _CLASSIFIER = "License :: OSI Approved :: "
 
 _HEAD = """# Licences
 
-What is in the image, and under which licence, as each package's own metadata says. Written by `make licences` and
-compared by `tests/docker/test_licences.py`; versions and hashes are in `docker/requirements.lock` and
-`docker/cuda.lock`, and `make sbom` writes a bill of materials from them. SHARP Serve itself is under the MIT licence.
+What is in the images, and under which licence, as each package's own metadata says. Written by `make licences` and
+compared by `tests/docker/test_licences.py`; versions and hashes are in the locks of the same names in `docker/`, and
+`make sbom` writes bills of materials from them. SHARP Serve itself is under the MIT licence.
 
 Packages of the second table come with torch's wheels for CUDA; images with torch from another index have none.
-`cuda-toolkit` holds no files, only the names of NVIDIA's packages.
+`cuda-toolkit` holds no files, only the names of NVIDIA's packages. Those of the third are in the image of a cluster
+alone.
 """
 
 
@@ -45,7 +46,7 @@ def licence(package: str) -> str:
 
 def page() -> str:
     """The whole page."""
-    return _HEAD + "".join("\n" + _table(lock) for lock in (LOCK, CUDA_LOCK))
+    return _HEAD + "".join("\n" + _table(lock) for lock in (LOCK, CUDA_LOCK, CLUSTER_LOCK))
 
 
 def _table(lock: Path) -> str:

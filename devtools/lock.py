@@ -1,11 +1,12 @@
-"""Writes `docker/requirements.lock` and `docker/cuda.lock`: everything in the image, to the version and the hash.
+"""Writes the locks in `docker/`: everything in the images, to the version and the hash.
 
     python -m devtools.lock [--upgrade]
 
 pip resolves what `sharp-serve[server]` needs, as it is configured here, and says which files it would install; nothing
 is installed. Versions stay as they are locked, unless they no longer fit or are to be upgraded. Every Python and
-machine that the image is made for has its files' hashes. What torch's own wheels need of CUDA is
-apart: wheels of torch from another index do without. It must never lock a file that pip did not name.
+machine that the image is made for has its files' hashes. What torch's own wheels need of CUDA is apart (`cuda.lock`):
+wheels of torch from another index do without. So is what the image of a cluster has on top (`cluster.lock`). It must
+never lock a file that pip did not name.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LOCK, CUDA_LOCK = ROOT / "docker" / "requirements.lock", ROOT / "docker" / "cuda.lock"
+CLUSTER_LOCK = ROOT / "docker" / "cluster.lock"
 PYTHONS = ("3.12", "3.11", "3.13")
 """The image's first: versions are resolved for it."""
 MACHINES = ("x86_64", "aarch64")
@@ -33,11 +35,16 @@ _CUDA = re.compile(r"^(nvidia-|cuda-|triton$)")
 _PIN = re.compile(r"^([a-z0-9.-]+)==([^ ;\\]+)", re.MULTILINE)
 
 
-def wanted() -> list[str]:
-    """What the server needs, as pyproject.toml has it."""
+Packages = dict[str, tuple[str, set[str]]]
+"""Version and hashes, by name."""
+
+
+def wanted(*extras: str) -> list[str]:
+    """What the project and its extras need, as pyproject.toml has it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    named = [*project["dependencies"], *extras["cli"], *extras["server"]]
+    named = [*project["dependencies"]]
+    for extra in extras:
+        named += project["optional-dependencies"][extra]
     return [requirement for requirement in named if not requirement.startswith(project["name"])]
 
 
@@ -69,13 +76,12 @@ def report(requirements: Iterable[str], python: str, machine: str, *argv: str) -
         return found
 
 
-def locked(upgrade: bool) -> dict[str, tuple[str, set[str]]]:
-    """Version and hashes of every package."""
-    before = {} if upgrade else pins(LOCK) | pins(CUDA_LOCK)
+def locked(requirements: Iterable[str], before: Mapping[str, str]) -> Packages:
+    """Version and hashes of every package that is needed; those locked before stay at their versions."""
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder) / "constraints.txt"
         constraints.write_text("".join(f"{name}=={version}\n" for name, version in before.items()), encoding="utf-8")
-        resolved = report(wanted(), PYTHONS[0], MACHINES[0], "--constraint", str(constraints))
+        resolved = report(requirements, PYTHONS[0], MACHINES[0], "--constraint", str(constraints))
     lock = {canonical(item["metadata"]["name"]): (item["metadata"]["version"], {_hash(item)}) for item in resolved}
     exact = [f"{name}=={version}" for name, (version, _) in lock.items()]
     for python in PYTHONS:
@@ -90,7 +96,7 @@ def _hash(item: Mapping[str, Any]) -> str:
     return digest
 
 
-def text(packages: Mapping[str, tuple[str, set[str]]], about: str) -> str:
+def text(packages: Packages, about: str) -> str:
     """A lock as pip reads it with --require-hashes."""
     lines = [f"# {about}", "# Written by `make lock`."]
     for name, (version, hashes) in sorted(packages.items()):
@@ -101,15 +107,23 @@ def text(packages: Mapping[str, tuple[str, set[str]]], about: str) -> str:
 
 
 def main() -> None:
-    """Write both files."""
+    """Write all files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions that fit")
-    packages = locked(parser.parse_args().upgrade)
-    cuda = {name: package for name, package in packages.items() if _CUDA.match(name)}
-    rest = {name: package for name, package in packages.items() if name not in cuda}
+    upgrade = parser.parse_args().upgrade
+    server = locked(wanted("cli", "server"), {} if upgrade else pins(LOCK) | pins(CUDA_LOCK))
+    fixed = {name: version for name, (version, _) in server.items()}
+    cluster = locked(wanted("cli", "server", "cluster"), fixed if upgrade else pins(CLUSTER_LOCK) | fixed)
+    cuda = {name: package for name, package in server.items() if _CUDA.match(name)}
+    rest = {name: package for name, package in server.items() if name not in cuda}
+    more = {name: package for name, package in cluster.items() if name not in server}
     made_for = f"Python {', '.join(sorted(PYTHONS))} on {' and '.join(MACHINES)}"
-    LOCK.write_text(text(rest, f"Everything in the image but CUDA's libraries, for {made_for}."), encoding="utf-8")
-    CUDA_LOCK.write_text(text(cuda, f"What the torch of {LOCK.name} needs of CUDA, for {made_for}."), encoding="utf-8")
+    for path, packages, about in (
+        (LOCK, rest, "Everything in the image but CUDA's libraries"),
+        (CUDA_LOCK, cuda, f"What the torch of {LOCK.name} needs of CUDA"),
+        (CLUSTER_LOCK, more, f"What the image of a cluster has on top of {LOCK.name}"),
+    ):
+        path.write_text(text(packages, f"{about}, for {made_for}."), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from devtools.server_process import ROOT, clone_environment
@@ -44,16 +45,19 @@ def run_tests(python: Path, version: str, argv: list[str]) -> int:
     return subprocess.run([own, "-m", "pytest", *argv], cwd=ROOT, env=clone_environment()).returncode
 
 
+def run_all(versions: Iterable[str], argv: list[str]) -> dict[str, int | None]:
+    """Run the tests with each version; gives pytest's exit codes, None where there is no such interpreter."""
+    found = {version: find(version) for version in versions}
+    return {version: None if python is None else run_tests(python, version, argv) for version, python in found.items()}
+
+
 def main() -> int:
     """Test with each, and say how it went; returns 1 if a test failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pytest", default=TESTS, help="what pytest is given")
     parser.add_argument("--only", choices=VERSIONS, action="append", help="may be repeated")
     options = parser.parse_args()
-    results: dict[str, int | None] = {}
-    for version in options.only or VERSIONS:
-        python = find(version)
-        results[version] = None if python is None else run_tests(python, version, options.pytest.split())
+    results = run_all(options.only or VERSIONS, options.pytest.split())
     for version, code in results.items():
         sys.stdout.write(f"Python {version}: {_RESULTS.get(code, f'failed with exit code {code}')}\n")
     return int(any(results.values()))

@@ -6,6 +6,8 @@ ARG SERVER_IMAGE=sharp-serve:cpu
 FROM ${SERVER_IMAGE}
 
 USER 0:0
-# Versions as in pyproject.toml's extra `cluster`.
-RUN /opt/sharp/bin/pip install --no-cache-dir "httpx==0.28.1" "obstore==0.12.1" "psycopg[binary,pool]==3.3.9" "ray==2.60.0"
+# What pyproject.toml's extra `cluster` adds, file by file as it is locked.
+COPY docker/cluster.lock /
+RUN /opt/sharp/bin/pip install --no-cache-dir --no-deps --require-hashes -r /cluster.lock \
+ && /opt/sharp/bin/pip check
 USER 10001:10001

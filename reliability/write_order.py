@@ -47,6 +47,8 @@ _CALLS = "write,pwrite64,writev,fsync,fdatasync,rename,renameat,renameat2,sendms
 _SENT = ("sendmsg", "sendto", "write", "writev")
 _LINE = re.compile(r"^(\d+) +(?:<\.\.\. (\w+) resumed>(.*)|(\w+)\((.*))$")
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
+_NEXT_PIECE = re.compile(r'", iov_len=\d+\}, \{iov_base="')
+"""Between the pieces of one message: gRPC may cut an answer anywhere."""
 
 app = new_app()
 
@@ -92,7 +94,8 @@ def parse(lines: Iterator[str]) -> list[Call]:
 
 
 def _decoded(text: str) -> bytes:
-    return _ESCAPE.sub(lambda match: bytes([int(match.group(1), 16)]), text.encode())
+    """Strings as the bytes that they stand for, those of a message in several pieces put together."""
+    return _ESCAPE.sub(lambda match: bytes([int(match.group(1), 16)]), _NEXT_PIECE.sub("", text).encode())
 
 
 @dataclass

@@ -96,7 +96,7 @@ def load(path: Path, device: str | None, verified: bool = False) -> Learner:
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             metadata = file.metadata() or {}
-            description = _read_description(metadata)
+            description = read_description(metadata)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:
         raise SnapshotError(f"cannot read {path.name} as a snapshot: {error}") from None
@@ -127,7 +127,8 @@ def digest(description: str, tensors: Mapping[str, Tensor]) -> str:
     return hashlib.sha256((checksum(tensors) + description).encode()).hexdigest()
 
 
-def _read_description(metadata: dict[str, str]) -> dict[str, Any]:
+def read_description(metadata: dict[str, str]) -> dict[str, Any]:
+    """What a file of this format says of its learner, besides tensors; not yet looked at any closer."""
     if metadata.get("format") != FORMAT:
         raise SnapshotError("the file is not a snapshot of a SHARP learner")
     if metadata.get("version") != str(VERSION):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -93,10 +94,9 @@ def headline(results: Results) -> str:
             if state["target"] is not None:
                 p99 = f"p99 {1000 * state['p99_seconds']:.1f} ms"
                 rows.append((f"single images, {state['name']}", p99, f"{state['p99_ratio']:.2f} of idle"))
-    for result in results:
-        if "survived" in result:
-            kills = f"{result['survived']} of {sum(result['kills'].values())}"
-            rows.append(("kills survived without loss", kills, "the same weights, bit for bit, as undisturbed"))
+    for store, runs in _crash_runs(results).items():
+        kills = f"{_sum(runs, 'survived'):,} of {_kills(runs).total():,}"
+        rows.append((f"kills survived without loss{store}", kills, "the same weights, bit for bit, as undisturbed"))
     return markdown_table(("", "measured", "beside"), rows)
 
 
@@ -199,21 +199,41 @@ def _watched(pages: dict[str, Any]) -> list[Row]:
 
 
 def reliability(results: Results) -> str:
-    """What the crash loop survived."""
+    """What the crash loop survived, all runs together."""
     rows: list[Row] = []
-    for result in results:
-        if "survived" not in result:
-            continue
-        kills = ", ".join(f"{count} × {kind}" for kind, count in sorted(result["kills"].items()))
-        broken = sum(len(found) for found in result["violations"].values())
+    for store, runs in _crash_runs(results).items():
+        kills = ", ".join(f"{count:,} × {kind}" for kind, count in sorted(_kills(runs).items()))
+        broken = sum(len(found) for run in runs for found in run["violations"].values())
+        learned = f"{_sum(runs, 'examples_learned'):,} in {_sum(runs, 'episodes'):,} episodes"
         rows += [
-            ("kills survived", f"{result['survived']} of {sum(result['kills'].values())} ({kills})"),
+            (f"kills survived{store}", f"{_sum(runs, 'survived'):,} of {_kills(runs).total():,} ({kills})"),
             ("acknowledged batches lost or learned twice, versions torn, answers wrong", str(broken)),
-            ("examples learned, each once", f"{result['examples_learned']:,} in {result['episodes']} episodes"),
-            ("tensors equal, bit for bit, to those of a run that nobody disturbed", f"{result['tensors']}"),
-            ("slowest recovery", f"{result['slowest_recovery']:.1f} s"),
+            ("examples learned, each once", learned),
+            ("tensors equal, bit for bit, to those of a run that nobody disturbed", f"{_sum(runs, 'tensors'):,}"),
+            ("slowest recovery", f"{max(run['slowest_recovery'] for run in runs):.1f} s"),
         ]
     return markdown_table(("", "measured"), rows)
+
+
+def _crash_runs(results: Results) -> dict[str, Results]:
+    """Runs of the crash loop, by what is said of their journal's store."""
+    runs: dict[str, Results] = {}
+    for result in results:
+        if "survived" in result:
+            postgres = result.get("options", {}).get("store") == "postgres"
+            runs.setdefault(", journal in PostgreSQL" if postgres else "", []).append(result)
+    return runs
+
+
+def _kills(runs: Results) -> Counter[str]:
+    kills: Counter[str] = Counter()
+    for run in runs:
+        kills.update(run["kills"])
+    return kills
+
+
+def _sum(runs: Results, key: str) -> int:
+    return sum(run[key] for run in runs)
 
 
 def load_run(results: Results) -> str:

@@ -1,7 +1,8 @@
 """`make audit`: every installed package against a public list of known vulnerabilities, with pip-audit.
 
 pip-audit calls it a success when it could ask about nothing at all. This says what was really looked at, and ends with
-0 only if that was everything: 1 where a vulnerability is known, 3 where the list could not be asked.
+0 only if that was everything: 1 where a vulnerability is known that `explained.toml` does not explain, 3 where the list
+could not be asked.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import json
 import subprocess
 import sys
 import tempfile
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 OURS = "sharp-serve"
 VULNERABLE, NOT_AUDITED = 1, 3
+EXPLAINED = Path(__file__).with_name("explained.toml")
 _SECONDS = "15"
+_NOTHING: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
 def requirements() -> list[str]:
@@ -40,18 +46,35 @@ def audit(wanted: list[str]) -> tuple[dict[str, Any] | None, str]:
     return report, ""
 
 
-def verdict(wanted: list[str], report: dict[str, Any] | None, why: str = "") -> tuple[int, list[str]]:
+def explanations() -> dict[str, dict[str, str]]:
+    """By the vulnerability's id: the package that has it, and why it doesn't matter here."""
+    return tomllib.loads(EXPLAINED.read_text(encoding="utf-8"))
+
+
+def verdict(
+    wanted: list[str],
+    report: dict[str, Any] | None,
+    why: str = "",
+    explained: Mapping[str, Mapping[str, str]] = _NOTHING,
+) -> tuple[int, list[str]]:
     """The exit code, and what is told."""
     if report is None:
         return NOT_AUDITED, [f"NOT AUDITED: the advisory service can't be asked from here ({why})"]
     packages = report.get("dependencies", [])
     asked = [package for package in packages if "skip_reason" not in package]
-    lines = [
-        f"{package['name']} {package['version']}: {', '.join([flaw['id'], *flaw.get('aliases', [])])}"
-        f"; fixed in {', '.join(flaw.get('fix_versions', [])) or 'no version yet'}"
-        for package in asked
-        for flaw in package.get("vulns", [])
-    ]
+    lines, vulnerable, used = [], False, set()
+    for package in asked:
+        for flaw in package.get("vulns", []):
+            names = [flaw["id"], *flaw.get("aliases", [])]
+            reason = next((name for name in names if explained.get(name, {}).get("package") == package["name"]), None)
+            line = f"{package['name']} {package['version']}: {', '.join(names)}"
+            if reason is None:
+                vulnerable = True
+                lines.append(f"{line}; fixed in {', '.join(flaw.get('fix_versions', [])) or 'no version yet'}")
+            else:
+                used.add(reason)
+                lines.append(f"{line}; explained: {explained[reason]['why']}")
+    lines += [f"{name} is explained and no longer reported" for name in explained if name not in used]
     missed = len(wanted) - len(asked)
     if missed and not asked:
         lines.append(
@@ -61,7 +84,7 @@ def verdict(wanted: list[str], report: dict[str, Any] | None, why: str = "") -> 
         lines.append(f"NOT AUDITED: {missed} of {len(wanted)} packages could not be asked about")
     else:
         lines.append(f"all {len(asked)} installed packages were audited")
-    if any(package.get("vulns") for package in asked):
+    if vulnerable:
         return VULNERABLE, lines
     return (NOT_AUDITED if missed else 0), lines
 
@@ -69,7 +92,7 @@ def verdict(wanted: list[str], report: dict[str, Any] | None, why: str = "") -> 
 def main() -> int:
     """Audit this environment; returns the exit code."""
     wanted = requirements()
-    code, lines = verdict(wanted, *audit(wanted))
+    code, lines = verdict(wanted, *audit(wanted), explanations())
     sys.stdout.write("\n".join(lines) + "\n")
     return code
 

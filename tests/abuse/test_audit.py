@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.abuse.audit import NOT_AUDITED, VULNERABLE, requirements, verdict
+from tests.abuse.audit import NOT_AUDITED, VULNERABLE, explanations, requirements, verdict
 
 SOUND = {"name": "a", "version": "1", "vulns": []}
 FLAWED = {"name": "b", "version": "2", "vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["3"]}]}
@@ -28,6 +28,19 @@ def test_only_an_audit_of_everything_that_finds_nothing_succeeds(report: Any, co
     wanted = [str(i) for i in range(len(report["dependencies"]) if report else 5)]
     found, lines = verdict(wanted, report, "no network")
     assert found == code and words in "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", ["PYSEC-1", "CVE-1"])
+def test_what_is_explained_is_told_and_is_no_failure_in_that_package_alone(name: str) -> None:
+    report = {"dependencies": [FLAWED]}
+    found, lines = verdict(["b==2"], report, "", {name: {"package": "b", "why": "it is never called"}})
+    assert found == 0 and "explained: it is never called" in lines[0]
+    found, lines = verdict(["b==2"], report, "", {name: {"package": "other", "why": "it is never called"}})
+    assert found == VULNERABLE and f"{name} is explained and no longer reported" in lines
+
+
+def test_every_explanation_names_a_package_and_a_reason() -> None:
+    assert all(set(entry) == {"package", "why"} and len(entry["why"]) > 20 for entry in explanations().values())
 
 
 def test_every_installed_package_but_ours_is_asked_about_by_its_public_version() -> None:

@@ -170,6 +170,23 @@ def test_a_crash_loop_tells_what_it_survived_and_what_broke() -> None:
     assert "answers wrong | 1 |" in table and "1,200 in 10 episodes" in table and "2.3 s" in table
 
 
+def test_runs_of_the_crash_loop_add_up_by_the_store_of_their_journal() -> None:
+    run = {
+        "survived": 5,
+        "kills": {"server": 3, "trainer": 2},
+        "violations": {"nothing is lost": []},
+        "examples_learned": 1200,
+        "episodes": 10,
+        "tensors": 40,
+        "slowest_recovery": 2.345,
+    }
+    postgres = {**run, "options": {"store": "postgres"}}
+    found = measured_tables.reliability([run, {**run, "survived": 0, "slowest_recovery": 9.0}, postgres])
+    assert "| kills survived | 5 of 10 (6 × server, 4 × trainer) |" in found
+    assert "2,400 in 20 episodes" in found and "| slowest recovery | 9.0 s |" in found
+    assert "| kills survived, journal in PostgreSQL | 5 of 5 (3 × server, 2 × trainer) |" in found
+
+
 def test_a_table_without_results_says_so(tmp_path: Path) -> None:
     assert measured_tables.load(tmp_path) == []
     assert "Not measured yet." in measured_tables.rendered(BENCHMARKS.read_text(encoding="utf-8"), [])

@@ -177,6 +177,13 @@ def test_the_judge_of_traces_accepts_the_right_order() -> None:
     assert (found.acknowledgements, found.versions, found.violations) == (1, 1, [])
 
 
+def test_an_answer_that_is_sent_in_pieces_is_seen() -> None:
+    whole, pieces = r'"\x61\x63\x6b", iov_len=3', r'"\x61", iov_len=1}, {iov_base="\x63\x6b", iov_len=2'
+    assert whole in RIGHT
+    found = findings(RIGHT.replace(whole, pieces))
+    assert (found.acknowledgements, found.versions, found.violations) == (1, 1, [])
+
+
 @pytest.mark.parametrize(
     ("line", "to", "complaint"),
     [

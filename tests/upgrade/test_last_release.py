@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import sqlite3
 import tarfile
 from pathlib import Path
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from devtools.server_process import ServerProcess, ServerProcessError
+from sharp_client import Client, SnapshotFormatUnsupportedError
 from sharp_engine import Learner, SnapshotVersionError
 from sharp_engine.snapshot import VERSION
 from sharp_server.storage.sqlite.schema import FORMAT
+from tests.server.running import Server
 
 KEPT = Path(__file__).parent / "release-0.1.0.tar.xz"
 """Written by `write.py` with the code of 0.1.0: two episodes learned, a lesson, a batch that waits for its boundary."""
@@ -29,41 +32,58 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "server" / "data"
 
 
-def _rows(data: Path) -> dict[str, int]:
-    """How many rows each table of the journal has, and its format."""
-    connection = sqlite3.connect(data / "journal.db")
-    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    found = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
-    found["format"] = connection.execute("PRAGMA user_version").fetchone()[0]
+def _opened(data: Path, elsewhere: Path) -> sqlite3.Connection:
+    """A copy of the journal: opening it would fold its log into it."""
+    shutil.rmtree(elsewhere, ignore_errors=True)
+    elsewhere.mkdir()
+    for path in data.glob("journal.db*"):
+        shutil.copy(path, elsewhere)
+    return sqlite3.connect(elsewhere / "journal.db")
+
+
+def _content(data: Path, elsewhere: Path) -> tuple[int, list[str]]:
+    """The journal's format and every row of it."""
+    connection = _opened(data, elsewhere)
+    content = connection.execute("PRAGMA user_version").fetchone()[0], list(connection.iterdump())
     connection.close()
-    return found
+    return content
 
 
 def _files(data: Path) -> dict[str, str]:
+    """Every other file, with a digest of its bytes."""
     return {
         str(path.relative_to(data)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted((data / "snapshots").rglob("*"))
-        if path.is_file()
+        for path in sorted(data.rglob("*"))
+        if path.is_file() and not path.name.startswith("journal.db")
     }
 
 
-def test_the_kept_files_are_small_and_hold_a_bit_of_everything(data: Path) -> None:
-    rows = _rows(data)
+def test_the_kept_files_are_small_and_hold_a_bit_of_everything(data: Path, tmp_path: Path) -> None:
     assert KEPT.stat().st_size < 200_000
-    assert rows["format"] == JOURNAL and rows["episodes"] == 2 and rows["lessons"] == 1 and rows["examples"] >= 1
+    assert _content(data, tmp_path / "copy")[0] == JOURNAL
+    connection = _opened(data, tmp_path / "copy")
+    rows = {
+        table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in ("episodes", "lessons", "examples")
+    }
+    connection.close()
+    assert rows["episodes"] == 2 and rows["lessons"] == 1 and rows["examples"] >= 1
     assert sum(name.endswith(".safetensors") for name in _files(data)) >= 2
 
 
-def test_a_server_refuses_the_journal_of_the_release_before_and_leaves_everything_as_it_was(data: Path) -> None:
-    rows, files = _rows(data), _files(data)
+def test_a_server_refuses_the_journal_of_the_release_before_and_leaves_everything_as_it_was(
+    data: Path, tmp_path: Path
+) -> None:
+    content, files = _content(data, tmp_path / "copy"), _files(data)
     server = ServerProcess(data.parent)
-    with pytest.raises(ServerProcessError):
-        server.start()
-    said = server.last_lines()
-    assert f"the journal has format {JOURNAL}, this server reads {FORMAT}" in said
-    assert "empty data folder" in said and "docs/operations.md" in said and "Traceback" not in said
-    assert server.exit_code == 1
-    assert _rows(data) == rows and _files(data) == files
+    for _ in range(2):  # and again, as a supervisor would
+        with pytest.raises(ServerProcessError):
+            server.start()
+        said = server.last_lines()
+        assert f"the journal has format {JOURNAL}, this server reads {FORMAT}" in said
+        assert "empty data folder" in said and "docs/operations.md" in said and "Traceback" not in said
+        assert server.exit_code == 1
+        assert _content(data, tmp_path / "copy") == content and _files(data) == files
 
 
 def test_a_snapshot_of_the_release_before_is_refused_with_both_formats_and_the_way_to_go(data: Path) -> None:
@@ -76,6 +96,16 @@ def test_a_snapshot_of_the_release_before_is_refused_with_both_formats_and_the_w
             Learner.load(path)
         except SnapshotVersionError as error:
             assert "docs/operations.md" in str(error)
+
+
+def test_a_server_refuses_to_import_a_snapshot_of_the_release_before_and_makes_nothing_of_it(
+    data: Path, shared: Server
+) -> None:
+    file = next((data / "snapshots").rglob("*.safetensors"))
+    with Client(shared.address) as client:
+        with pytest.raises(SnapshotFormatUnsupportedError, match=rf"{SNAPSHOTS}.*{VERSION}.*docs/operations.md"):
+            client.import_snapshot("of-the-release-before", file)
+        assert "of-the-release-before" not in [learner.name for learner in client.list_learners()]
 
 
 def test_the_handbook_has_the_formats_of_both_releases_and_the_page_that_refusals_name() -> None:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from sharp.v1 import learner_pb2
 from sharp_engine import Learner, SharpError, SnapshotVersionError
 from sharp_engine.config import from_dict, to_dict
+from sharp_engine.snapshot import read_description
 from sharp_server.config.model import ServerConfig
 from sharp_server.errors import RpcError, redact
 from sharp_server.learners.arrival import Chunks, receive
@@ -107,7 +108,8 @@ class Importing:
             self._look_inside(path)
             learner = Learner.load(path, device=self._config.predictor.device)
         except SnapshotVersionError as error:
-            raise RpcError("SNAPSHOT_FORMAT_UNSUPPORTED", "the snapshot is of another format", format=error) from None
+            message = _without_names(error, path)
+            raise RpcError("SNAPSHOT_FORMAT_UNSUPPORTED", message, format=message) from None
         except (SharpError, SafetensorError, OSError, ValueError, MemoryError, RecursionError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 raise
@@ -125,10 +127,8 @@ class Importing:
     def _look_inside(self, path: Path) -> None:
         """What the engine can't know: which files it may name here, and how large examples may be."""
         with safe_open(path, framework="np") as file:
-            entry = json.loads((file.metadata() or {}).get("learner", "{}"))
+            entry = read_description(file.metadata() or {})
             carried = any(name.startswith("backbone.") for name in file.keys())  # noqa: SIM118 (not a dict)
-        if not isinstance(entry, dict):
-            return  # the engine says what is wrong with it
         backbone = from_dict(entry.get("config")).architecture.backbone  # type: ignore[arg-type] # whatever it is
         if backbone is not None and not (carried and backbone.in_snapshots):
             self._check_file(backbone.weights)
