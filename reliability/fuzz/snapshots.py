@@ -64,7 +64,8 @@ def lying_headers(parts: Parts) -> Iterator[bytes]:
         yield _changed(header, body, lambda entry, dtype=dtype: entry.update(dtype=dtype))  # type: ignore[misc]
     yield with_header(b"[" * 100_000, b"")
     yield with_header(b'{"__metadata__":' * 1000, b"")
-    yield with_header(b'{"__metadata__":{"format":"sharp","version":"1","learner":"' + b"[" * 50_000 + b'"}}', b"")
+    start = f'{{"__metadata__":{{"format":"{FORMAT}","version":"{VERSION}","learner":"'.encode()
+    yield with_header(start + b"[" * 50_000 + b'"}}', b"")
     yield with_header(b"{}", b"")
     yield with_header(b"", b"")
     yield b""
