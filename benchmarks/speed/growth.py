@@ -19,6 +19,7 @@ from benchmarks.learner.learning import memory_bytes
 from benchmarks.speed.metric_clock import EpisodeCost, learn_timed
 from devtools.process_stats import resident_bytes
 from sharp_engine import Learner, LearnerConfig
+from sharp_server.runtime import malloc
 
 TARGET = 1.2
 EARLY = 3
@@ -36,7 +37,7 @@ class Growth:
 
     costs: tuple[EpisodeCost, ...]
     resident: tuple[int | None, ...]
-    """Bytes of the process after each episode."""
+    """Bytes of the process after each episode, without what was freed and not returned to the system."""
     memories: tuple[int, ...]
     """Bytes of all of the learner's memories after each episode."""
 
@@ -89,6 +90,7 @@ def measure(config: LearnerConfig, episodes: int, per_class: int, learned: Calla
         part = synthetic.images(_CLASSES, per_class, _SHAPE, first=_CLASSES * episode)
         costs.append(learn_timed(learner, part))
         gc.collect()
+        malloc.return_freed_memory()
         resident.append(resident_bytes())
         memories.append(memory_bytes(learner)["all"])
         learned(episode + 1)
